@@ -6,18 +6,11 @@ same ones; then each day is fitted with just these in the model.
 Invariant: a day with too few reports is never estimated, and isn't part of the pooled reports
 either.
 
-Counts day by day of a metric whose values are listed -> the share of every category on each day.
-
-Each day is estimated by itself, by closed formulas (`hubbub.inference.categories.shares`), and days
-are compared as those of strings are. There are no unlisted strings to set the same bits on all
-days, but permanent responses do: clients that come back bring the same error along, and when
-others take their place another one. Invariant: unless each client reports only once, all of that
-error is taken to be shared by the days before a change, and by those after it, whoever comes back.
-
-Counts day by day of a number -> its mean, and perhaps its variance, on each day.
-
-Each day is estimated by itself (`hubbub.inference.numbers.decoding`), and days are compared as
-those of strings are. A number is reported once, so that days share no noise.
+Categories and numbers are estimated on each day by itself, by closed formulas; days are compared
+as those of strings are. A number is reported once, so that its days share no noise. A category may
+have permanent responses: clients that come back bring the same error along, and when others take
+their place another one. Invariant: unless each client reports only once, all of that error is taken
+to be shared by the days before a change, and by those after it, whoever comes back.
 """
 
 from __future__ import annotations
