@@ -100,10 +100,6 @@ async def _remember(url: str) -> dict[str, int]:
                 n = int(level * weekend * rng.uniform(0.85, 1.1))
                 used = _EARLIER if metric is HOMEPAGE and ago > 9 else metric
                 records = _records(used, n, rng)
-                if metric is FORGED and ago < 3:
-                    forged = make_report(metric, cohort=5, bits=HONEST)
-                    records += 90 * (forged.cohort.to_bytes(2, "little") + forged.bits)
-                    n += 90
                 key = MetricVersion(used.name, used.version)
                 batch = {key: Records(2 + used.params.k // 8, records)}
                 await store.append([NewBatch(secrets.token_bytes(16), batch)], day)

@@ -97,7 +97,6 @@ def test_person_is_told_what_to_look_at(chromium, history):
         expect(verdict).to_contain_text(
             f"{FORGED.name}: 4 reports since the start with an improbable number of set bits."
         )
-        expect(verdict).to_contain_text("recent reports repeat others exactly")
         assert "to look at" in watched.page.title()
 
 

@@ -1,4 +1,4 @@
-"""Segments: made of batches, merged with others, sampled, deleted; and in which table they are.
+"""Segments: made of batches, merged with others, deleted; and in which table they are.
 
 A segment holds records of several origins in an order drawn at random. Segments are read and
 shuffled outside of any lock; then a short transaction replaces exactly these, or nothing if one of
@@ -10,7 +10,6 @@ whatever fails.
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import datetime as dt
 import secrets
@@ -43,9 +42,6 @@ were nearly large enough, or a day's single ones by the thousand.
 CHUNKS_BETWEEN_TIDYING = 16
 """The space of old segments is then used for new ones, so that a merge needs little of its own."""
 
-_SAMPLING_ATTEMPTS = 3
-"""Merging replaces a few segments a minute, so the second attempt nearly always finds them all."""
-
 _IDS_A_STATEMENT = 500
 """SQLite takes 999 parameters of a statement in its oldest versions."""
 
@@ -60,13 +56,6 @@ class SegmentSize(NamedTuple):
     reports: int
 
 
-class SegmentPrefix(NamedTuple):
-    """The beginning of a segment: so many bytes of its records."""
-
-    segment_id: int
-    size: int
-
-
 class SegmentGroup(NamedTuple):
     """The segments of a metric's version, slice and day, and how to select them."""
 
@@ -75,7 +64,7 @@ class SegmentGroup(NamedTuple):
     selected: Sequence[sa.ColumnElement[bool]]
 
 
-class Segments(abc.ABC):
+class Segments:
     """The segments of one database, in one table unless it has several."""
 
     def __init__(self, database: Database) -> None:
@@ -96,18 +85,11 @@ class Segments(abc.ABC):
         """Return where to insert the segments of a closed day; make the table if need be."""
         return segments
 
-    async def prepare(self, day: dt.date) -> None:  # noqa: B027 (one table needs none)
+    async def prepare(self, day: dt.date) -> None:
         """Make room for a day's segments, if that is better done before the day begins."""
 
-    async def drop_empty(self, today: dt.date) -> None:  # noqa: B027 (nor this)
+    async def drop_empty(self, today: dt.date) -> None:
         """Drop tables of segments that have become empty, with all traces in their files."""
-
-    @abc.abstractmethod
-    async def read_prefixes(self, prefixes: Sequence[SegmentPrefix]) -> list[bytes]:
-        """Return the beginnings of segments' records, and read next to nothing of the rest.
-
-        Segments that are gone are left out.
-        """
 
     async def merge(self, today: dt.date | None = None, small: int = SMALL) -> int:
         """Pool and shuffle segments with fewer than `small` reports of the same version and day.
@@ -144,34 +126,6 @@ class Segments(abc.ABC):
             return 0
         rows = [await asyncio.to_thread(segment_row, group.key, group.day, records)]
         return len(chunk) if await self.replace(chunk, group.day, rows) else 0
-
-    async def sample(self, reports: int, width: int, *which: sa.ColumnElement[bool]) -> bytes:
-        """Return so many records of the segments that fulfil conditions, or all if there are fewer.
-
-        Each is as likely to be among them as any other. A segment gives its first records, as many
-        as its size is worth. They are in random order, so these are as good as any, and next to
-        nothing of the others is read.
-        """
-        sizes = sa.select(segments.c.segment_id, segments.c.reports).where(*which)
-        total = sa.select(sa.func.sum(segments.c.reports)).where(*which)
-        records: list[bytes] = []
-        for _ in range(_SAMPLING_ATTEMPTS):
-            prefixes = []
-            async with self._database.read() as connection:
-                if not (stored := int(await connection.scalar(total) or 0)):
-                    return b""
-                wanted = min(reports, stored)
-                # Every (stored / wanted)-th report, counted from a random one on.
-                rest = secrets.randbelow(stored)
-                async for segment_id, n in await connection.stream(sizes):
-                    share, rest = divmod(rest + n * wanted, stored)
-                    if share:
-                        prefixes.append(SegmentPrefix(segment_id, share * width))
-            records = await self.read_prefixes(prefixes)
-            if len(records) == len(prefixes):
-                break
-            # Some were merged meanwhile, so their reports are in another segment.
-        return b"".join(records)
 
     async def delete(self, *which: sa.ColumnElement[bool]) -> int:
         """Delete the segments that fulfil conditions; return the number of their reports."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import json
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -43,7 +42,7 @@ from hubbub.storage.id_tables import (
 )
 from hubbub.storage.reports import NewBatch
 from hubbub.storage.schema import segments
-from hubbub.storage.segments import SegmentPrefix, Segments, pooled_rows
+from hubbub.storage.segments import Segments, pooled_rows
 
 BUSY_SECONDS = 10.0
 """How long a transaction waits for others; shorter than clients wait for their answer."""
@@ -237,34 +236,8 @@ async def open_database(url: str, *, create: bool) -> OpenDatabase:
         sa.event.listen(writing.sync_engine, "connect", _prepare_writer)
         sa.event.listen(writing.sync_engine, "begin", _begin_writing)
     database = SqliteDatabase(path, reading, writing, writes=create)
-    held = SqliteSegments(database)
+    held = Segments(database)
     return OpenDatabase(database, held, SqliteBatchIds(database, held))
-
-
-class SqliteSegments(Segments):
-    """Segments in one table: what is deleted in it is overwritten."""
-
-    _database: SqliteDatabase
-
-    async def read_prefixes(self, prefixes: Sequence[SegmentPrefix]) -> list[bytes]:
-        """Read from open blobs, because a SELECT would read each whole, whatever it takes of it."""
-        async with translate_errors():
-            return await asyncio.to_thread(_read_prefixes, self._database.path, prefixes)
-
-
-def _read_prefixes(path: Path, prefixes: Sequence[SegmentPrefix]) -> list[bytes]:
-    address = f"{path.absolute().as_uri()}?mode=ro"
-    ids = json.dumps([prefix.segment_id for prefix in prefixes])
-    query = "SELECT segment_id FROM segments WHERE segment_id IN (SELECT value FROM json_each(?))"
-    records = []
-    with contextlib.closing(sqlite3.connect(address, timeout=BUSY_SECONDS, uri=True)) as connection:
-        connection.execute("BEGIN")  # so that what is there stays there until it has been read
-        there = {row[0] for row in connection.execute(query, (ids,))}
-        for segment_id, size in prefixes:
-            if segment_id in there:
-                with connection.blobopen("segments", "records", segment_id, readonly=True) as blob:
-                    records.append(blob.read(size))
-    return records
 
 
 class SqliteBatchIds(BatchIds):

@@ -142,24 +142,6 @@ class Store(Reader):
             async for row in await connection.stream(query, execution_options=options):
                 yield row.records
 
-    async def sample(
-        self,
-        key: MetricVersion,
-        reports: int,
-        width: int,
-        since: dt.date | None = None,
-        until: dt.date | None = None,
-    ) -> bytes:
-        """Return the records of so many reports of some days, or of all if there are fewer.
-
-        Each stored report is as likely to be among them as any other, whatever its day, segment and
-        bits. Besides these, next to nothing is read.
-
-        `since` and `until`: the first and the last day.
-        """
-        which = _conditions(_segments, key, since, until)
-        return await self.segments.sample(reports, width, *which)
-
     async def contents(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:

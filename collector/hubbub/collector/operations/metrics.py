@@ -186,31 +186,6 @@ FAMILIES: Mapping[str, Family] = {
         "hubbub_store_free_bytes",
         "Bytes free on the disk under an SQLite store, in whole MiB",
     ),
-    "sampled": Family(
-        _LATEST,
-        "hubbub_sampled_reports",
-        "Latest reports looked at for signs of forgery",
-        ("metric", "version"),
-    ),
-    "cohort_ratio": Family(
-        _LATEST,
-        "hubbub_cohort_ratio",
-        "Share of the most conspicuous cohort in the sample, as a multiple of an equal one; 1 "
-        "unless that is more than chance",
-        ("metric", "version"),
-    ),
-    "clients_must_send": Family(
-        _LATEST,
-        "hubbub_cohort_clients_must_send",
-        "Reports of the sample that one client must have sent for such a cohort to be chance",
-        ("metric", "version"),
-    ),
-    "repeated": Family(
-        _LATEST,
-        "hubbub_repeated_reports",
-        "Reports of the sample that are equal to more others than is plausible",
-        ("metric", "version"),
-    ),
     "commit_seconds": Family(
         _HISTOGRAM, "hubbub_commit_seconds", "Time until a transaction is durable", bounds=_SECONDS
     ),

@@ -10,14 +10,12 @@ import base64
 import datetime as dt
 import hashlib
 import importlib.resources
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
 
-from hubbub.collector.operations.sampling import CohortBalance, EqualReports
 from hubbub.collector.operations.status import STEPS_SHOWN, ServiceStatus
 from hubbub.protocol.plurals import counted
 
@@ -34,9 +32,6 @@ CONTENT_SECURITY_POLICY = (
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _PARAMETERS = ("k", "h", "m", "f", "f0", "f1", "p", "q")
 _DRAWN = ("response", "size", "cells", "window", "chance", "low", "high")
-_CHART_HEIGHT = 2.0  # a cohort with twice its share of reports touches the top
-_MOST_OUTLINED = 1024
-"""As many as a wide chart has pixels; and no page grows beyond some kilobytes a metric."""
 _TOLD_BEFORE = dt.timedelta(days=14)
 """Time to get a new certificate or key and to bring it to those who need it."""
 
@@ -93,12 +88,6 @@ def concerns(status: ServiceStatus) -> list[str]:
                 f"{metric.name}: {counted(metric.improbable, 'report')} since the start with an "
                 "improbable number of set bits."
             )
-        for sample in (version.sample for version in metric.versions):
-            if sample and (equal := sample.equal) and equal.suspicious:
-                found.append(
-                    f"{metric.name}: {number(equal.suspicious)} of {number(sample.reports)} recent "
-                    f"reports repeat others exactly; one occurs {number(equal.most)} times."
-                )
     return found
 
 
@@ -172,42 +161,6 @@ def bars(values: Sequence[float], highest: float) -> str:
     )
 
 
-def balance_outline(shares: Sequence[float]) -> str:
-    """Return an SVG path of the cohorts' shares, on a picture that is 2 high; 1 is an equal one.
-
-    Of thousands of cohorts, neighbours are drawn as one, at their mean.
-    """
-    width = math.ceil(len(shares) / _MOST_OUTLINED)
-    blocks = [shares[start : start + width] for start in range(0, len(shares), width)]
-    ends = itertools.accumulate(map(len, blocks))
-    steps = "".join(
-        f"V{_CHART_HEIGHT - min(sum(block) / len(block), _CHART_HEIGHT):.3f}H{end}"
-        for block, end in zip(blocks, ends, strict=True)
-    )
-    return f"M0 {_CHART_HEIGHT:g}{steps}V{_CHART_HEIGHT:g}Z"
-
-
-def balance_verdict(balance: CohortBalance) -> str:
-    """Describe what the most conspicuous cohort means."""
-    share = f"about {balance.ratio:g} times an equal share"
-    if balance.clients_must_send < 1:
-        return "Even within chance."
-    return (
-        f"Cohort {balance.cohort} has {share}. With honest clients that takes one that sent more "
-        f"than {number(math.floor(balance.clients_must_send))} of these reports."
-    )
-
-
-def equal_verdict(equal: EqualReports | None) -> str:
-    """Describe whether reports repeat."""
-    if equal is None:
-        return "says nothing with so few bits"
-    if equal.suspicious:
-        times = f"one {number(equal.most)} times, plausible: {number(equal.plausible)}"
-        return f"{number(equal.suspicious)} ({times})"
-    return "0"
-
-
 def own_refusals(status: ServiceStatus) -> list[tuple[str, int]]:
     """Return what was turned away without an answer that counts as a request."""
     answered = {reason for _, reason, _ in status.requests}
@@ -231,9 +184,6 @@ _ENVIRONMENT.globals.update(
     duration=duration,
     parameters=parameters,
     bars=bars,
-    balance_outline=balance_outline,
-    balance_verdict=balance_verdict,
-    equal_verdict=equal_verdict,
     own_refusals=own_refusals,
 )
 _PAGE = _ENVIRONMENT.get_template("page.html")

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from hubbub.collector.operations.expiry import Expiry
 from hubbub.collector.operations.metrics import MetricValues
 from hubbub.collector.operations.publishing import Coarse
-from hubbub.collector.operations.sampling import Sample
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.findings import Finding
 from hubbub.storage import (
@@ -101,7 +100,6 @@ class VersionStatus:
     stored_bytes: int
     first_day: dt.date | None  # of the reports that are stored; None if there are none
     last_day: dt.date | None
-    sample: Sample | None  # what the latest reports look like; None without reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +183,6 @@ class Stored:
 
     declared: Sequence[Declared] = ()  # days as `hundreds` returns them
     days: Sequence[DayCount] = ()
-    samples: Mapping[MetricVersion, Sample] = field(default_factory=dict)
     size: int | None = None  # bytes on disk
     free: int | None = None  # bytes that are free there, if it is a disk of this machine
     unmixed_days: int = 0
@@ -226,7 +223,6 @@ def metric_statuses(
                     definition,
                     registered is not None and registered.version == version,
                     [count for count in counts if count.version == version],
-                    stored.samples.get(MetricVersion(name, version)),
                 )
                 for version, definition in sorted(versions[name].items(), reverse=True)
             ),
@@ -240,7 +236,6 @@ def _version_status(
     definition: Mapping[str, Any],
     registered: bool,
     counts: Sequence[DayCount],
-    sample: Sample | None,
 ) -> VersionStatus:
     days = [count.day for count in counts]
     return VersionStatus(
@@ -251,7 +246,6 @@ def _version_status(
         stored_bytes=sum(count.bytes for count in counts),
         first_day=min(days, default=None),
         last_day=max(days, default=None),
-        sample=sample,
     )
 
 

@@ -1,10 +1,9 @@
 """The status of a running collector, from its store, its counters and its last day.
 
 At each step the numbers of requests and reports are taken from the counters and the store, and stay
-until the next one; a step costs the store a sum over its segments and a bounded sample of the
-latest reports. Invariants: what requests move is shown as of the last step; and an unreachable
-store gives a status with a fault and with what was last known, never an error, because that is when
-people look.
+until the next one; a step costs the store a sum over its segments. Invariants: what requests move
+is shown as of the last step; and an unreachable store gives a status with a fault and with what was
+last known, never an error, because that is when people look.
 """
 
 from __future__ import annotations
@@ -18,14 +17,12 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.operations.counters import CounterName
 from hubbub.collector.operations.expiry import Expiry, expiries
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.publishing import Coarse, Publisher
-from hubbub.collector.operations.sampling import Sampler
 from hubbub.collector.operations.status import (
     History,
     ServiceStatus,
@@ -69,8 +66,7 @@ class Watch:
         self._history = History()
         self._started = dt.datetime.now(dt.UTC)
         self._seconds = in_force()[0].publish_seconds
-        self._sampler = Sampler(store)
-        self._coarse, self._coarse_samples, self._coarse_slices = Coarse(), Coarse(), Coarse()
+        self._coarse, self._coarse_slices = Coarse(), Coarse()
         self._stored = Stored()
         self._published_at: dt.datetime | None = None
         self._fault: str | None = None
@@ -183,15 +179,6 @@ class Watch:
         registered = [MetricVersion(it.name, it.version) for it in self._in_force()[1].values()]
         for key, slices in {**dict.fromkeys(registered, 0), **stored.slices}.items():
             facts[CounterName("slices", (key.metric, str(key.version)))] = slices
-        for key, sample in stored.samples.items():
-            labels = (key.metric, str(key.version))
-            facts[CounterName("sampled", labels)] = sample.reports
-            facts[CounterName("repeated", labels)] = sample.equal.suspicious if sample.equal else 0
-            ratio, must_send = 1.0, 0.0
-            if balance := sample.cohorts:
-                ratio, must_send = balance.ratio, balance.clients_must_send
-            facts[CounterName("cohort_ratio", labels)] = ratio
-            facts[CounterName("clients_must_send", labels)] = must_send
         return facts
 
     async def _read_store(self) -> None:
@@ -208,19 +195,14 @@ class Watch:
                 free = None
                 if (folder := self._store.database.folder) is not None:
                     free = shutil.disk_usage(folder).free // _MIB * _MIB
-                await self._sampler.sample(declared, days, today)
         except (StoreError, TimeoutError, OSError) as error:
             _log.warning("the store can't be read: %s", _reason(error))
             return
         shown = hundreds(days, today, self._coarse)
-        kept = {MetricVersion(count.metric, count.version) for count in shown}
-        samples = {key: it for key, it in self._sampler.samples.items() if key in kept}
-        examined = self._coarse_samples({key: it.reports for key, it in samples.items()})
         shown_slices = self._coarse_slices({(today, key): n for key, n in slices.items()})
         self._stored = Stored(
             declared,
             shown,
-            {key: replace(it, reports=examined[key]) for key, it in samples.items()},
             size // _MIB * _MIB,
             free,
             unmixed,

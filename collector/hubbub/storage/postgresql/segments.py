@@ -19,10 +19,9 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.storage.database import pieces
 from hubbub.storage.postgresql.sessions import MIGRATIONS, WAIT_BRIEFLY, children
 from hubbub.storage.schema import open_day, sample_nothing_of, segments
-from hubbub.storage.segments import SegmentPrefix, Segments
+from hubbub.storage.segments import Segments
 
 APART = dt.timedelta(days=62)
 """Mixed reports that are older share one table, so that there are never very many tables.
@@ -33,7 +32,6 @@ Each statement that reads all days locks all tables, and a server has room for s
 _NAME = re.compile(r"segments_(mixed_)?(\d{8})")
 _OF_OLD_DAYS = "segments_mixed"
 
-_PREFIXES_A_STATEMENT = 1000  # a statement's time is then the rows', not its round trip's
 _SEGMENTS_MOVED = 64
 """In a transaction: 18 MB at k = 128."""
 
@@ -155,20 +153,6 @@ class PostgresqlSegments(Segments):
             if await has_rows(connection, table.name):
                 return
             await connection.exec_driver_sql(f"DROP TABLE {table.name}")
-
-    async def read_prefixes(self, prefixes: Sequence[SegmentPrefix]) -> list[bytes]:
-        """Read slices, for which the server fetches only the pieces of 2 kB that hold them."""
-        statement = (
-            "SELECT substr(records, 1, head.size) FROM segments "
-            "JOIN unnest($1::bigint[], $2::int[]) AS head(segment_id, size) USING (segment_id)"
-        )
-        records: list[bytes] = []
-        for some in pieces(prefixes, _PREFIXES_A_STATEMENT):
-            ids, sizes = zip(*some, strict=True)
-            async with self._database.read() as connection:
-                found = await connection.exec_driver_sql(statement, (list(ids), list(sizes)))
-                records.extend(found.scalars())
-        return records
 
 
 async def _day_tables(connection: AsyncConnection) -> Sequence[DayTable]:
