@@ -135,7 +135,7 @@ calibration: $(READY)  ## the decoder's error rates over all cases and methods (
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies joint
 
 planning: $(READY)  ## the planner's theory against simulation (some minutes)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.studies planned-strings
+	PYTHONPATH=tests $(BIN)/python -m evaluation.studies planned-power
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies planned-open
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies planned-joint
 

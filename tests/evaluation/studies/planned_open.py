@@ -25,7 +25,7 @@ from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
 from hubbub.planning.open_strings import PLAIN, OpenGoal, choose_steps, open_test
-from hubbub.planning.search import make_plan, plan
+from hubbub.planning.search import plan
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.populations import LISTS
 
@@ -95,20 +95,6 @@ def cases() -> tuple[PlannedSearch, ...]:
     )
 
 
-def other_choices() -> tuple[PlannedSearch, ...]:
-    """Return first names, a million reports, epsilon 4, with other steps, k and m."""
-    chosen = _chosen("census", 10**6, 4.0)
-    shapes = [(steps, 256, 256) for steps in ((4, 7), (3, 5, 7), (4,), (5,))]
-    shapes += [((4, 7), k, m) for k, m in ((64, 256), (256, 64), (512, 128))]
-    found = []
-    for steps, k, m in shapes:
-        goal = OpenGoal(chosen.goal.test, steps)
-        params = chosen.plan.params._replace(k=k, m=m)
-        best = make_plan(goal, "", params, chosen.reports)
-        found.append(PlannedSearch("census", chosen.reports, chosen.epsilon, goal, best))
-    return tuple(found)
-
-
 @cache
 def share_found(population: str, searches: tuple[FoundNames, ...], power: float) -> float:
     """Return the share that is found with a probability, by probit regression on shares."""
@@ -127,8 +113,8 @@ def share_found(population: str, searches: tuple[FoundNames, ...], power: float)
     return float((special.ndtri(power) - fit.x[0]) / fit.x[1] * scale)
 
 
-def _measured(case: PlannedSearch, searches: tuple[FoundNames, ...]) -> float:
-    return share_found(case.population, searches, _POWER)
+def _measured(case: PlannedSearch, searches: Sequence[FoundNames]) -> float:
+    return share_found(case.population, tuple(searches), _POWER)
 
 
 def _mean(count: Callable[[FoundNames], int]) -> Callable[[object, Sequence[FoundNames]], str]:
@@ -140,36 +126,27 @@ def _shape(case: PlannedSearch, _searches: object) -> str:
     return f"{steps}; {case.plan.params.k}, {case.plan.params.m}"
 
 
-_EXPLAINED = """Find strings without a list, with {}, and see how rare they may be.
+STUDY = Study(
+    "Open strings: the plan's share, and the one that is found",
+    """Find strings without a list, with the planner's parameters, and see how rare they may be.
 
     \\b
     predicted     share that the plan says is found with probability 0.9
     measured      share that is, by probit regression of "found" on the share
     ratio         measured over predicted
     right, false  strings found in a run that somebody holds, and that nobody holds
-    """
-_COLUMNS = {
-    "population": lambda case, _: case.population,
-    "epsilon": lambda case, _: f"{case.epsilon:g}",
-    "reports": lambda case, _: case.reports,
-    "steps; k, m": _shape,
-    "predicted": lambda case, _: f"{case.plan.limit:.3%}",
-    "measured": lambda case, searches: f"{_measured(case, searches):.3%}",
-    "ratio": lambda case, searches: f"{_measured(case, searches) / case.plan.limit:.2f}",
-    "right": _mean(lambda each: len(each.found) - each.n_false),
-    "false": _mean(lambda each: each.n_false),
-}
-STUDY = Study(
-    "Open strings: the plan's share, and the one that is found",
-    _EXPLAINED.format("the planner's parameters"),
+    """,
     cases,
-    _COLUMNS,
-    runs=3,
-)
-CHOICES = Study(
-    "First names of a million reports at epsilon 4, with other choices than the planner's",
-    _EXPLAINED.format("other choices than the planner's"),
-    other_choices,
-    _COLUMNS,
+    {
+        "population": lambda case, _: case.population,
+        "epsilon": lambda case, _: f"{case.epsilon:g}",
+        "reports": lambda case, _: case.reports,
+        "steps; k, m": _shape,
+        "predicted": lambda case, _: f"{case.plan.limit:.3%}",
+        "measured": lambda case, searches: f"{_measured(case, searches):.3%}",
+        "ratio": lambda case, searches: f"{_measured(case, searches) / case.plan.limit:.2f}",
+        "right": _mean(lambda each: len(each.found) - each.n_false),
+        "false": _mean(lambda each: each.n_false),
+    },
     runs=3,
 )

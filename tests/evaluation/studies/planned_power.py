@@ -12,13 +12,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from evaluation.drawn_counts import draw_cells, draw_counts
 from evaluation.studies.cases import draw_records
 from evaluation.studies.planned_responses import metric_of
-from evaluation.studies.planned_strings import Planted, share_found
 from evaluation.studies.study import Study
 from hubbub.decoder import CohortCounts, Correction, count_records, decode
 from hubbub.inference.arrays import FloatArray, IntArray
@@ -41,6 +41,18 @@ _SEED = 31
 _MOST_PLANTED, _MOST_MASS = 6, 0.3
 _COLLECTIONS = 6  # of categories in a trial, which take no time
 _LIKELIHOOD_BITS = 64  # whole reports are worth their time where filters are narrow
+
+
+class Planted(NamedTuple):
+    """What has the planned share and was found, of how many."""
+
+    found: int
+    planted: int
+
+
+def share_found(trials: Sequence[Planted]) -> float:
+    """Return the share that was found, of all that was planted."""
+    return sum(trial.found for trial in trials) / sum(trial.planted for trial in trials)
 
 
 @dataclass(frozen=True, slots=True)

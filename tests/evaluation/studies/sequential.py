@@ -14,7 +14,6 @@ import numpy as np
 from evaluation.laboratory import Case, Figure, seed_of
 from evaluation.studies.arms import Arms, CategoryArms, NumberArms, StringArms, draw_arms
 from evaluation.studies.categories import PAPER
-from evaluation.studies.planned_comparisons import PlannedComparison
 from evaluation.studies.study import Study, means
 from factories import make_params
 from hubbub.inference.arrays import BoolArray
@@ -38,10 +37,6 @@ class Watched(NamedTuple):
         Rows at the last look, and those whose always-valid interval ever missed the truth.
     widening : float
         What the last look says of it.
-    found, found_ever : float
-        Whether the target differs at the last look, and at any.
-    days : float
-        Of looks, up to the first at which it differs; nan if it never does.
     products, squares : float
         Sums over rows of what differences came out as: on the tenth day times the last, and the
         last squared, in squares of the last one's standard error.
@@ -53,9 +48,6 @@ class Watched(NamedTuple):
     rows: int
     missed: int
     widening: float
-    found: float
-    found_ever: float
-    days: float
     products: float
     squares: float
 
@@ -94,7 +86,7 @@ class WatchedArms:
     def run(self, number: int) -> Watched:
         """Draw day after day, and look at each."""
         rng = np.random.default_rng(seed_of(f"{self}", number))
-        so_far, missed, found = None, set[str](), []
+        so_far, missed = None, set[str]()
         every_look = one_look = at_once = False
         early: dict[str, float] = {}
         for look in range(self.looks):
@@ -106,7 +98,6 @@ class WatchedArms:
             one_look |= at_once
             if not self.more:
                 missed |= {every.names[row] for row in np.flatnonzero(~_holds_zero(every))}
-            found.append(self.arms.target in np.array(every.names)[every.differs])
             if look == self.looks // 3 - 1:
                 early = dict(zip(every.names, every.difference.value.tolist(), strict=True))
         rows = [row for row, name in enumerate(every.names) if name in early]
@@ -114,8 +105,7 @@ class WatchedArms:
         first = np.array([early[every.names[row]] for row in rows])
         return Watched(
             every_look, one_look, at_once, len(every.names), len(missed),
-            every.widening or np.nan, found[-1], any(found),
-            1.0 + found.index(True) if any(found) else np.nan,
+            every.widening or np.nan,
             float(first @ (last / error**2)), float(last @ (last / error**2)),
         )  # fmt: skip
 
@@ -179,27 +169,6 @@ STUDY = Study(
         "ever missed": _missed,
         **means("widening"),
         "increments": _increments,
-    },
-    runs=400,
-)
-
-_LAST_DAY = (
-    PlannedComparison(ENUM, 90_000, sequential=True),
-    PlannedComparison(NUMBERS, 90_000, sequential=True),
-    PlannedComparison(STRINGS, 90_000, sequential=True, rows=25),
-)
-POWER = Study(
-    "Arms that are looked at on 30 days: how soon a planned difference is found",
-    """Arms with the difference that a plan says is found at the last of 30 looks with probability
-    .8: how often it is, how often at any look, and on which day on average, of those that found
-    it.""",
-    lambda: [
-        WatchedArms(each.arms, (each.reports // LOOKS,) * 2, each.difference) for each in _LAST_DAY
-    ],
-    {
-        "arms": lambda case, _: case.name,
-        "reports a day": lambda case, _: f"{case.daily[0]:,}",
-        **means("found", "found_ever", "days"),
     },
     runs=400,
 )
