@@ -16,8 +16,8 @@ import pytest
 
 from factories import make_metric, make_params
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.reports.loading import StoredReports, load_reports
-from hubbub.decoder.reports.tasks import Task, plan_tasks
+from hubbub.decoder.reports import StoredReports, load_reports
+from hubbub.decoder.tasks import Task, plan_tasks
 from hubbub.inference.counts import CohortCounts
 from hubbub.storage import MetricVersion, open_store
 from hubbub.storage.errors import MissingFileError
@@ -94,7 +94,7 @@ class Export:
 
         try:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("hubbub.decoder.reports.loading.plan_tasks", plan_and_listen)
+                patch.setattr("hubbub.decoder.reports.plan_tasks", plan_and_listen)
                 found = asyncio.run(
                     load_reports(StoredReports(f"parquet:{self._address}"), METRIC, engine=engine)
                 ).counts

@@ -3,7 +3,7 @@
 Starting one takes a sixth of the CPU time of a program that imports for itself, and nothing else
 differs: it has its own descriptors, environment, umask, signals and end. Tests of imports, of what
 the first seconds are like, and of faults that an import may meet (no descriptors, no memory) run
-the programs themselves (`hubbub.simulations.experiments.processes`).
+the programs themselves (`hubbub.simulations.experiments.collecting`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
-from hubbub.simulations.experiments.processes import Collector, listening, serve_arguments
+from hubbub.simulations.experiments.collecting import Collector, listening, serve_arguments
 
 _COLLECTOR = "hubbub.collector"
 

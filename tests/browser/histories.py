@@ -16,7 +16,7 @@ from hubbub.client import Batch, Metric
 from hubbub.collector.access.auth import generate_secret
 from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.records import Records
-from hubbub.simulations.experiments.processes import running_collector
+from hubbub.simulations.experiments.collecting import running_collector
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from service.posting import post, send, wait_until, wait_until_published
 

@@ -25,11 +25,12 @@ from hubbub.client import Metric, RapporParams, Registry
 from hubbub.decoder.cli.group import main
 from hubbub.reporting.strings import COLUMNS
 from hubbub.simulations.experiments.collecting import (
+    Collector,
+    ProcessError,
     UploadError,
     report_through_clients,
     upload_reports,
 )
-from hubbub.simulations.experiments.processes import Collector, ProcessError
 from hubbub.simulations.simulated_clients.clients import SimulatedClients
 from programs import forked_collector
 

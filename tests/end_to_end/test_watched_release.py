@@ -10,8 +10,8 @@ from hubbub.decoder.cli.group import main
 from hubbub.decoder.watching.news import CHANGED
 from hubbub.decoder.watching.results import days_of, read_result
 from hubbub.reporting.estimates import Level
-from hubbub.simulations import watched_release
-from hubbub.simulations.watched_release import BROKEN, run_watched_release
+from hubbub.simulations import watched
+from hubbub.simulations.watched import BROKEN, run_watched_release
 
 _LAST = dt.date(2024, 11, 4)
 
@@ -20,7 +20,7 @@ def test_release_that_breaks_one_platform_is_news_of_that_platform_alone(
     tmp_path, capfd, monkeypatch
 ):
     """Four days with the release on the third and a third of the pages; seeded, always the same."""
-    monkeypatch.setattr(watched_release, "_HOMEPAGES", 40)
+    monkeypatch.setattr(watched, "_HOMEPAGES", 40)
     progress = lambda _label: nullcontext(lambda _done, _total: None)  # noqa: E731
     run_watched_release(tmp_path, 40_000, _LAST, 1, progress, days=4)
     printed = capfd.readouterr().out

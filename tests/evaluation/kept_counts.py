@@ -18,7 +18,7 @@ import click
 import numpy as np
 
 from factories import make_metric, make_params
-from hubbub.decoder.reports.loading import StoredReports, load_reports
+from hubbub.decoder.reports import StoredReports, load_reports
 from hubbub.protocol.counts import (
     CohortCounts,
     KeptCounts,

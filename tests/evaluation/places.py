@@ -29,7 +29,7 @@ from evaluation.machine import tree_cpu_seconds
 from evaluation.measured_table import MeasuredTable
 from evaluation.ways.jobs import COUNTED as METRIC
 from evaluation.ways.jobs import counts_digest, random_records
-from hubbub.decoder.reports.loading import StoredReports, load_reports
+from hubbub.decoder.reports import StoredReports, load_reports
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from hubbub.storage.files.exports import export_partitions, plan_export
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from hubbub.simulations.experiments.processes import running_collector
+from hubbub.simulations.experiments.collecting import running_collector
 from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError
 from pgbouncer.pools import pooled

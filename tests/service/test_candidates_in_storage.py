@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.decoder.candidates.files import list_files, read_list
+from hubbub.decoder.candidates import list_files, read_list
 from hubbub.decoder.cli import main
 from hubbub.inference.errors import CandidateError
 from hubbub.storage.files.locations import resolve

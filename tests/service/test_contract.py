@@ -29,7 +29,7 @@ from hubbub.client import Batch, Report
 from hubbub.collector.access.auth import generate_secret
 from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.errors import CompactError
-from hubbub.simulations.experiments.processes import Collector
+from hubbub.simulations.experiments.collecting import Collector
 from programs import forked_collector
 from service.posting import COMPACT, JSON, send, stored_count
 

@@ -23,7 +23,7 @@ from deploy_files import (
 )
 from hubbub.collector.access.auth import generate_secret
 from hubbub.protocol.registry import Registry
-from hubbub.simulations.experiments.processes import Collector
+from hubbub.simulations.experiments.collecting import Collector
 from programs import forked_collector
 from service.posting import Answer, make_batch, post, send, wait_until
 

@@ -34,7 +34,7 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, batch_to_json
 from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts
 from hubbub.protocol.records import Records, record_width
-from hubbub.simulations.experiments.processes import Collector
+from hubbub.simulations.experiments.collecting import Collector
 from hubbub.storage import MetricVersion, NewBatch, Store, StoredCounts, open_store
 from programs import forked_collector
 from service.commands import collector_output

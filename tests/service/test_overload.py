@@ -21,7 +21,7 @@ import pytest
 from factories import make_metric
 from hubbub.client import batch_to_json
 from hubbub.collector.access.auth import generate_secret
-from hubbub.simulations.experiments.processes import Collector, running_collector
+from hubbub.simulations.experiments.collecting import Collector, running_collector
 from service.faults import (
     cpu_seconds,
     errors_kept_in,

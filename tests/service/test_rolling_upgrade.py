@@ -11,7 +11,7 @@ from factories import make_metric, make_params, make_registry, make_report, regi
 from http_servers import Answer, scripted_server
 from hubbub.client import Batch
 from hubbub.client.registry_json import registry_json
-from hubbub.simulations.experiments.processes import Collector
+from hubbub.simulations.experiments.collecting import Collector
 from programs import forked_collector
 from service.drivers import DRIVERS, Opener
 from service.posting import make_batch, post, stored_count, wait_until

@@ -32,7 +32,7 @@ def s3() -> Iterator[Proxy]:
 def dask() -> Iterator[Engine]:
     """One worker, so that it is known who does the first task."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hubbub.decoder.engines.dask.cores", lambda: 1)
+        patch.setattr("hubbub.decoder.engines.cores", lambda: 1)
         with open_engine("dask") as engine:
             yield engine
 

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from hubbub.decoder.reports.loading import StoredReports, load_reports
+from hubbub.decoder.reports import StoredReports, load_reports
 from hubbub.inference.counts import CohortCounts
 from hubbub.storage import open_store
 from hubbub.storage.errors import StoreError

@@ -29,7 +29,7 @@ from evaluation.studies.regimes import (
     score,
 )
 from hubbub.decoder import Decoding, decode
-from hubbub.decoder.candidates.files import read_list
+from hubbub.decoder.candidates import read_list
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
 from hubbub.protocol.params import RapporParams

@@ -20,7 +20,7 @@ from hubbub.planning.limits import DetectionMethod, DetectionTest, string_errors
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import plan
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.experiments.joint import JointExperiment
+from hubbub.simulations.experiments.tables import JointExperiment
 from hubbub.simulations.populations import FieldSize, joint_population
 from parameters import number_of_runs
 

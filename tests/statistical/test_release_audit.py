@@ -18,7 +18,6 @@ import pytest
 from scipy import stats
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.release.mechanisms.aggregation import aggregate_mean, aggregate_median, aggregate_mode
 from hubbub.release.mechanisms.counts import (
     Lattice,
     Mechanism,
@@ -26,10 +25,15 @@ from hubbub.release.mechanisms.counts import (
     bounded_mean,
     bounded_sum,
     count,
+    histogram,
     lattice,
+    threshold,
+    thresholded_histogram,
 )
-from hubbub.release.mechanisms.histograms import histogram, threshold, thresholded_histogram
 from hubbub.release.mechanisms.selection import (
+    aggregate_mean,
+    aggregate_median,
+    aggregate_mode,
     lead_threshold,
     median_by_test,
     median_distance,

@@ -38,8 +38,7 @@ from hubbub.decoder.pipeline import (
     strings_or_file,
     where_values,
 )
-from hubbub.decoder.reports.loading import CountedReports, StoredReports
-from hubbub.decoder.reports.sources import count, slice_sizes
+from hubbub.decoder.reports import CountedReports, StoredReports, count, slice_sizes
 from hubbub.decoder.type_decoder import Evidence, Observer, decoder_of
 from hubbub.inference.likelihood.choice import Method
 from hubbub.inference.parallel import one_thread
@@ -285,7 +284,7 @@ def _matched(
     Where a combination is rare in one group alone, its reports say less there: the groups would
     otherwise differ by who is in them. On the same days, day by day.
     """
-    from hubbub.storage.slices import Where  # noqa: PLC0415 - as `reports.loading`
+    from hubbub.storage.slices import Where  # noqa: PLC0415 - as `decoder.reports`
 
     groups = control, treatment
     names = set(control.where or {})
@@ -322,7 +321,7 @@ def _excluding(control: StoredReports, treatment: StoredReports) -> bool:
 
 def _label(source: StoredReports, options: CompareOptions) -> str:
     """Return a group's name: its days, and its store if it isn't that of both, without secrets."""
-    from hubbub.storage.errors import mask_address  # noqa: PLC0415 - as `reports.loading`
+    from hubbub.storage.errors import mask_address  # noqa: PLC0415 - as `decoder.reports`
 
     days = ""
     if source.since or source.until:

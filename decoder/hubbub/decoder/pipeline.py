@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubbub.decoder.candidates.lists import ODD_FORMS, CandidateLists, candidate_sources
+from hubbub.decoder.candidates import ODD_FORMS, CandidateLists, candidate_sources
 from hubbub.decoder.engines import Engine, open_engine
 from hubbub.decoder.options import (
     BY_DAY,
@@ -31,8 +31,8 @@ from hubbub.decoder.options import (
     check_options,
     described,
 )
-from hubbub.decoder.reports.loading import CountedReports
-from hubbub.decoder.reports.sources import (
+from hubbub.decoder.reports import (
+    CountedReports,
     count,
     open_source,
     slice_sizes,
@@ -52,7 +52,7 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY
-from hubbub.rappor.csv_files import read_params
+from hubbub.rappor.files import read_params
 from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.provenance import (
     Provenance,
@@ -373,7 +373,7 @@ def _by_dimension(
     options: DecodeOptions, metric: Metric, decoded: Callable[[DecodeOptions], Estimates]
 ) -> Estimates:
     """Decode each value of a dimension by itself; those with too few reports are left out."""
-    from hubbub.storage.slices import values_of  # noqa: PLC0415 - as `reports.loading`
+    from hubbub.storage.slices import values_of  # noqa: PLC0415 - as `decoder.reports`
 
     dimension, chosen = options.dimension or "", options.source.where or {}
     sizes = slice_sizes(stored_reports(options.source), metric)
@@ -399,7 +399,7 @@ def _by_dimension(
 
 def _untold(metric: Metric, sizes: SliceSizes, names: Sequence[str]) -> tuple[Finding, ...]:
     """Return how many of the days' reports are in none of a dimension's values."""
-    from hubbub.storage.slices import Where  # noqa: PLC0415 - as `reports.loading`
+    from hubbub.storage.slices import Where  # noqa: PLC0415 - as `decoder.reports`
 
     total = sum(sum(reports.values()) for reports in sizes.values())
     told = Where(metric, {}).reports_that_tell(sizes, names)

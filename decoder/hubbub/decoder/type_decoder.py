@@ -1,4 +1,4 @@
-"""What the decoder does with a metric type: one class a type, found by the type's name.
+"""What the decoder does with a metric type: one class per type, found by the type's name.
 
 `hubbub.protocol.metric_types` says how values become bits; a `TypeDecoder` says how reports become
 estimates, and what is special about the type's privacy. The types' classes are in
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from hubbub.decoder.candidates.lists import CandidateLists
+from hubbub.decoder.candidates import CandidateLists
 from hubbub.decoder.options import BY_DAY, DecodeOptions, EstimateOptions
 from hubbub.inference.errors import DecoderError
 from hubbub.inference.repeated_reports import Estimand, RepeatedReports, repeats_of
@@ -27,14 +27,16 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 
 if TYPE_CHECKING:
-    from hubbub.decoder.reports.loading import CountedReports
+    from hubbub.decoder.reports import CountedReports
     from hubbub.inference.anomalies import AnomalyReport
     from hubbub.inference.comparison import Comparison, Groups
     from hubbub.inference.likelihood.choice import Choice
     from hubbub.inference.misfit import Misfit
     from hubbub.inference.ratios import Ratios
-    from hubbub.reporting.estimates import Estimates
+    from hubbub.inference.trends.decoding import Trends
+    from hubbub.reporting.estimates import Estimates, Finding
     from hubbub.reporting.provenance import Provenance
+from typing import TYPE_CHECKING
 
 ENTRY_POINTS = "hubbub.type_decoders"
 """Group in which installed packages name the decoder of each of their types."""
@@ -277,3 +279,74 @@ def _decoder_named(name: str) -> TypeDecoder[Any] | None:
     for point in (*built_in, *entry_points(group=ENTRY_POINTS, name=name)):
         return point.load()()  # type: ignore[no-any-return]
     return None
+
+
+def refuse_beyond_counts(options: DecodeOptions, what: str) -> None:
+    """Raise OptionError if whole reports or days are asked for.
+
+    `what`: the metric and its type.
+    """
+    how = options.estimate
+    if how.method == "likelihood":
+        raise OptionError(
+            Option("method", how.method), f": {what} is decoded from bit counts. Leave ",
+            Option("method"), " out.",
+        )  # fmt: skip
+    if how.by == BY_DAY:
+        raise OptionError(
+            Option("by", how.by), f": {what} is decoded over all days at once; choose days with ",
+            Option("since"), " and ", Option("until"), ".",
+        )  # fmt: skip
+
+
+def refuse_lists_and_reports(
+    metric: Metric, options: DecodeOptions, no_lists: str, no_reports: str
+) -> None:
+    """Raise OptionError if strings to look for, or whole reports, are asked for.
+
+    `metric`: what is decoded. `no_lists` and `no_reports`: why there is nothing to look for, and
+    nothing more in whole reports: after the type's name.
+    """
+    what = f"metrics.{metric.name}.type = {metric.type.name!r}"
+    for name in options.given("candidates", "map"):
+        raise OptionError(name, f": must be left out; {what}{no_lists}.")
+    if options.estimate.method == "likelihood":
+        raise OptionError(
+            Option("method", "likelihood"), f": {what}{no_reports}. Leave ",
+            Option("method"), " out.",
+        )  # fmt: skip
+
+
+_Decoding = TypeVar("_Decoding")
+
+
+def estimate_days(
+    evidence: Evidence,
+    decode_days: Callable[..., Trends[_Decoding]],
+    findings: Callable[[_Decoding, AnomalyReport | None], tuple[Finding, ...]],
+    way: str,
+) -> Estimates:
+    """Decode each day, and say what changed.
+
+    `evidence`: reports by day, and options. `decode_days`: takes counts by day, the metric, and the
+    options of changes. `findings`: returns what is said of the decoding of all days together.
+    `way`: how counts are decoded, for the provenance.
+    """
+    from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415 - seldom
+
+    options, reports = evidence.options, evidence.reports
+    trends = decode_days(
+        reports.by_day,
+        evidence.metric,
+        alpha=options.alpha,
+        correction=evidence.correction,
+        min_reports=options.min_reports,
+        repeats=evidence.repeats,
+    )
+    return trends_estimates(
+        trends,
+        reports.anomalies,
+        evidence.made_by(f"{way}, day by day"),
+        findings=findings(trends.pooled, reports.anomalies),
+        limit=options.rows,
+    )

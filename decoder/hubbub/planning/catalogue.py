@@ -32,7 +32,7 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Batch, batch_to_json
-from hubbub.reporting.blocks import Heading, Page, Section, Table
+from hubbub.reporting.estimates import Heading, Page, Section, Table
 from hubbub.reporting.findings import registry_ends
 from hubbub.reporting.text import visible
 

@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.goals import Curve, Goal, Plan, PlanSearch, SearchSpace, limit_finding
+from hubbub.planning.goals import (
+    Curve,
+    Goal,
+    Plan,
+    PlanSearch,
+    SearchSpace,
+    category_lines,
+    entry_text,
+    limit_finding,
+    percents,
+)
+from hubbub.planning.joint import TableErrors, bit_limit, bit_power, bit_reports_needed
 from hubbub.planning.limits import DetectionTest
 from hubbub.planning.noise import (
     Budget,
@@ -24,8 +35,6 @@ from hubbub.planning.noise import (
     subset_within,
 )
 from hubbub.planning.search import fitted_curve, least_noise_rate
-from hubbub.planning.tables import TableErrors, bit_limit, bit_power, bit_reports_needed
-from hubbub.planning.wording import category_lines, entry_text, percents
 from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_BITS, RapporParams

@@ -21,6 +21,7 @@ from hubbub.inference.errors import PlanError
 from hubbub.inference.testing.looks import EveryLook, Looks, OneLook
 from hubbub.planning.categories import CategoriesGoal, listed_goal
 from hubbub.planning.goals import Curve, Goal, Plan, PlanSearch, SearchSpace, limit_finding
+from hubbub.planning.joint import MOST_REPORTS, TableErrors
 from hubbub.planning.limits import (
     DetectionTest,
     detection_limit,
@@ -30,7 +31,6 @@ from hubbub.planning.noise import Budget, subset_of, subset_variance, widest_var
 from hubbub.planning.numbers import NumberGoal, mean_goal
 from hubbub.planning.search import fitted_curve
 from hubbub.planning.strings import StringsGoal, string_params
-from hubbub.planning.tables import MOST_REPORTS, TableErrors
 from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric

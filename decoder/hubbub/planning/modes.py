@@ -14,15 +14,14 @@ from typing import NamedTuple
 
 from hubbub.inference.errors import PlanError
 from hubbub.planning.categories import CategoriesGoal
-from hubbub.planning.goals import Goal, Plan, PlanSearch
+from hubbub.planning.goals import A_YEAR, Goal, Plan, PlanSearch, Schedule
 from hubbub.planning.histories import right_links, value_ratio
 from hubbub.planning.noise import Budget
 from hubbub.planning.numbers import NumberGoal
 from hubbub.planning.search import USUAL_BITS, make_plan, plan
 from hubbub.planning.strings import StringsGoal
-from hubbub.planning.wording import A_YEAR, Schedule
 from hubbub.protocol.params import RapporParams
-from hubbub.reporting.blocks import Types
+from hubbub.reporting.estimates import Types
 
 USUAL_PART = 4
 """One report of several spends a quarter of all together, as in the RAPPOR paper's experiments."""

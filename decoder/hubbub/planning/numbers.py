@@ -16,7 +16,16 @@ from typing import ClassVar
 from scipy import special
 
 from hubbub.inference.errors import PlanError
-from hubbub.planning.goals import Curve, Goal, Plan, PlanSearch, SearchSpace, limit_finding
+from hubbub.planning.goals import (
+    Curve,
+    Goal,
+    Plan,
+    PlanSearch,
+    SearchSpace,
+    entry_text,
+    limit_finding,
+    percents,
+)
 from hubbub.planning.limits import DetectionTest
 from hubbub.planning.noise import (
     Budget,
@@ -27,7 +36,6 @@ from hubbub.planning.noise import (
     window_within,
     worst_variance,
 )
-from hubbub.planning.wording import entry_text, percents
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams

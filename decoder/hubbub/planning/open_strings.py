@@ -20,7 +20,16 @@ from typing import Any, NamedTuple, Self
 from hubbub.inference.errors import PlanError
 from hubbub.inference.open_strings.endings import LONGEST_END
 from hubbub.inference.open_strings.search import ROOM_A_STEP
-from hubbub.planning.goals import Curve, Goal, Plan, PlanSearch, SearchSpace, limit_finding
+from hubbub.planning.goals import (
+    Curve,
+    Goal,
+    Plan,
+    PlanSearch,
+    SearchSpace,
+    entry_text,
+    limit_finding,
+    share_text,
+)
 from hubbub.planning.limits import (
     DetectionTest,
     detection_limit,
@@ -28,12 +37,10 @@ from hubbub.planning.limits import (
 )
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import fitted_curve
-from hubbub.planning.wording import entry_text, share_text
 from hubbub.protocol.metric_types.open_strings import LONGEST_STEP, OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import MOST_COHORTS, RapporParams
-from hubbub.reporting.blocks import Types
-from hubbub.reporting.estimates import Finding
+from hubbub.reporting.estimates import Finding, Types
 
 EFFECTIVE_CANDIDATES = 3_000.0
 """A list on which every string had the same weight would be so long; docs/understand/planning.md

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.planning.goals import Curve, Goal, Plan, PlanSearch
-from hubbub.planning.histories import link_information, right_links, value_ratio
-from hubbub.planning.modes import COLUMNS, ModeFigures, figures
-from hubbub.planning.search import against_epsilon, against_reports, reports_for
-from hubbub.planning.wording import (
+from hubbub.planning.goals import (
+    Curve,
+    Goal,
+    Plan,
+    PlanSearch,
     Schedule,
     epsilon_text,
     is_one_time,
@@ -24,11 +24,24 @@ from hubbub.planning.wording import (
     reports_text,
     share_text,
 )
+from hubbub.planning.histories import link_information, right_links, value_ratio
+from hubbub.planning.modes import COLUMNS, ModeFigures, figures
+from hubbub.planning.search import against_epsilon, against_reports, reports_for
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.plurals import counted
-from hubbub.reporting.blocks import Block, Line, Table, Types, headings
 from hubbub.reporting.charts import Labels, Series, XYChart
-from hubbub.reporting.estimates import Estimates, Finding, Level, as_lines, columns_from
+from hubbub.reporting.estimates import (
+    Block,
+    Estimates,
+    Finding,
+    Level,
+    Line,
+    Table,
+    Types,
+    as_lines,
+    columns_from,
+    headings,
+)
 
 _SAME = 1e-3  # relative: numbers that print alike, so that a sentence about one is enough
 _NUMBERS = ("k", "h", "m", "f", "p", "q", "f0", "f1")

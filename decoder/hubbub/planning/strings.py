@@ -17,7 +17,9 @@ from hubbub.planning.goals import (
     Plan,
     PlanSearch,
     SearchSpace,
+    entry_text,
     limit_finding,
+    share_text,
 )
 from hubbub.planning.limits import (
     DetectionMethod,
@@ -28,7 +30,6 @@ from hubbub.planning.limits import (
 )
 from hubbub.planning.noise import Budget, paper_within, permanent_noise
 from hubbub.planning.search import fitted_curve, make_plan
-from hubbub.planning.wording import entry_text, share_text
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams

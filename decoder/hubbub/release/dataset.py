@@ -20,7 +20,7 @@ from hubbub.release import tables
 from hubbub.release.errors import DataError, LedgerError, QueryError
 from hubbub.release.estimators import run_estimator
 from hubbub.release.ledger import Composition, Ledger
-from hubbub.release.mechanisms import aggregation, counts, histograms, selection
+from hubbub.release.mechanisms import counts, selection
 from hubbub.release.mechanisms.counts import Mechanism
 from hubbub.release.noise import Cost, delta_of, epsilon_of, fraction
 from hubbub.release.result import Balance, Query, release_estimates
@@ -268,7 +268,7 @@ class Dataset:
         """Release the number of rows of each key.
 
         Keys are the public `bins`, or those that were declared; without any, the keys that enough
-        users have (`hubbub.release.mechanisms.histograms`), for which delta must be above 0.
+        users have (`hubbub.release.mechanisms.counts`), for which delta must be above 0.
 
         Parameters
         ----------
@@ -304,27 +304,27 @@ class Dataset:
                 f"edges: {visible(column)} isn't declared as a column of numbers; declare its "
                 f"range when the ledger is made: --bounds {visible(column)}=LOW:HIGH"
             )
-        keys = self._bins(column, bins) if edges is None else histograms.buckets(edges)
+        keys = self._bins(column, bins) if edges is None else counts.buckets(edges)
         if other is not None:
             (other,) = unique("other", [other])
             if keys is None or other in keys:
                 raise QueryError(f"other = {other!r}: must come with public keys, and not be one")
             keys = (*keys, other)
-        of_total = cost.epsilon * histograms.FOR_TOTAL if total else Fraction(0)
+        of_total = cost.epsilon * counts.FOR_TOTAL if total else Fraction(0)
         epsilon, delta = cost.epsilon - of_total, cost.delta
         if keys is None:
-            mechanism = histograms.thresholded_histogram(
+            mechanism = counts.thresholded_histogram(
                 rows_per_user=most, epsilon=epsilon, delta=delta
             )
         else:
-            mechanism = histograms.histogram(keys, rows_per_user=most, epsilon=epsilon, delta=delta)
+            mechanism = counts.histogram(keys, rows_per_user=most, epsilon=epsilon, delta=delta)
         if total:
-            mechanism = histograms.with_total(mechanism, rows_per_user=most, epsilon=of_total)
+            mechanism = counts.with_total(mechanism, rows_per_user=most, epsilon=of_total)
         public = frozenset(keys or ())
 
         def keys_of(rows: UserRows) -> list[str]:
             if edges is not None:
-                return histograms.bucketed(rows.numbers(column), edges)
+                return counts.bucketed(rows.numbers(column), edges)
             found = rows.keys(column)
             return found if other is None else [k if k in public else other for k in found]
 
@@ -497,7 +497,7 @@ class Dataset:
 
         Users are partitioned into blocks, the function estimates something of each block in a
         process of its own (`hubbub.release.estimators`), and the estimates' median, mean or mode is
-        released (`hubbub.release.mechanisms.aggregation`). It need not be private. Raises as
+        released (`hubbub.release.mechanisms.selection`). It need not be private. Raises as
         `count`.
 
         Parameters
@@ -538,15 +538,13 @@ class Dataset:
         if method == "median" and cost.delta:
             raise QueryError(f"delta = {float(cost.delta):g}: must be 0 for a median")
         if method == "median":
-            mechanism = aggregation.aggregate_median(
-                low, high, options=options, epsilon=cost.epsilon
-            )
+            mechanism = selection.aggregate_median(low, high, options=options, epsilon=cost.epsilon)
         elif method == "mean":
-            mechanism = aggregation.aggregate_mean(
+            mechanism = selection.aggregate_mean(
                 bounds, blocks=blocks, epsilon=cost.epsilon, delta=cost.delta
             )
         else:
-            mechanism = aggregation.aggregate_mode(epsilon=cost.epsilon, delta=cost.delta)
+            mechanism = selection.aggregate_mode(epsilon=cost.epsilon, delta=cost.delta)
         wanted = self.declaration.columns if columns is None else tuple(columns)
         for column in wanted:
             self.declaration.require("columns", column)
@@ -586,7 +584,7 @@ class Dataset:
         cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
         self.declaration.require("candidates", column)
         query = Query("candidates", column, f"rows by {column}", keyed=True)
-        mechanism = histograms.thresholded_histogram(
+        mechanism = counts.thresholded_histogram(
             rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
         )
         return self._release(query, mechanism, *_keys_of(column))

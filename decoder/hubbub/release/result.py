@@ -16,16 +16,23 @@ from hubbub.protocol.plurals import counted
 from hubbub.release.ledger import Composition, Ledger, Spend, group, shown
 from hubbub.release.mechanisms.counts import Mechanism, Row
 from hubbub.release.noise import CONFIDENCE, Cost
-from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, Types, headings
 from hubbub.reporting.charts import Chart, Interval, IntervalChart, Labels
 from hubbub.reporting.estimates import (
+    Block,
     Column,
     Estimates,
     Finding,
+    Heading,
     Level,
+    Line,
+    Page,
+    Section,
+    Table,
+    Types,
     as_facts,
     as_lines,
     columns_from,
+    headings,
 )
 from hubbub.reporting.text import visible
 

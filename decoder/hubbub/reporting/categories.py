@@ -1,4 +1,4 @@
-"""Decoded categories as estimates: one row per category, a summary, a page."""
+"""Decoded categories and numbers as estimates: one row per category or statistic, a page."""
 
 from __future__ import annotations
 
@@ -12,16 +12,23 @@ from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.decoding import CategoryDecoding, KnownRates
 from hubbub.inference.categories.ordinal import OrdinalEstimates
+from hubbub.inference.numbers.decoding import NumberDecoding, NumberSummary
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.protocol.metric_types.enums import bucket_label
-from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, headings
-from hubbub.reporting.charts import IntervalChart, Labels, in_percent
+from hubbub.reporting.charts import Interval, IntervalChart, Labels, in_percent
 from hubbub.reporting.estimates import (
+    Block,
     Column,
     Estimates,
     Finding,
+    Heading,
     Level,
+    Line,
+    Page,
+    Section,
+    Table,
     as_facts,
+    headings,
     table_of,
     warnings_in,
 )
@@ -306,3 +313,121 @@ def _shares(decoding: CategoryDecoding, columns: Mapping[str, Column]) -> Sectio
     labels = Labels("estimates", "Estimated shares", described, axis)
     chart = IntervalChart(labels, intervals, first="category")
     return Section("What was found", charts=(chart,), tables=(table,))
+
+
+def numbers_estimates(
+    decoding: NumberDecoding,
+    anomalies: AnomalyReport | None = None,
+    provenance: Provenance | None = None,
+) -> Estimates:
+    """Return the mean of a number, and its variance if clients were asked for it.
+
+    Returns "estimate" lies between the metric's ends, "unbiased" may lie beyond them. A mean is no
+    count, so that the columns are named otherwise than those of shares.
+    """
+    findings = number_findings(decoding, anomalies)
+    columns = _number_columns(decoding)
+    table = _table(decoding, columns)
+    page = Page(
+        title_of(provenance),
+        _number_headline(decoding),
+        _number_sections(decoding, table, provenance, findings),
+        warnings_in(findings),
+    )
+    metadata = metadata_of(decoding.summary, anomalies, provenance)
+    return Estimates(
+        columns=columns,
+        keys=("statistic",),
+        findings=findings,
+        metadata=metadata | {"known_rates": decoding.known_rates._asdict()},
+        view=(table, Line(""), as_facts(findings)),
+        page=page,
+        charts=first_charts(page),
+    )
+
+
+def number_findings(
+    decoding: NumberDecoding, anomalies: AnomalyReport | None = None
+) -> tuple[Finding, ...]:
+    """Return the summary: what was asked, how, and what else there is."""
+    summary = decoding.summary
+    return (
+        Finding("reports", "reports", f"{summary.reports:,}", summary.reports),
+        *epsilon_findings(summary.epsilon_report, summary.epsilon_permanent),
+        *repeats_findings(summary.repeats),
+        _range(summary),
+        *anomaly_findings(anomalies),
+        known_rates_finding(decoding.known_rates, "cells"),
+        _forgery(summary),
+    )
+
+
+def _range(summary: NumberSummary) -> Finding:
+    text = f"{summary.lowest:.6g} to {summary.highest:.6g}; numbers beyond count as the nearer end"
+    return Finding("range", "numbers from", text, [summary.lowest, summary.highest])
+
+
+def _forgery(summary: NumberSummary) -> Finding:
+    text = (
+        f"if {summary.forged_share:.0%} of these reports were forged, the estimated mean could "
+        f"move by at most {summary.forgery_shift:.3g}"
+    )
+    return Finding("if_forged", "if forged", text, summary.forgery_shift)
+
+
+def _number_columns(decoding: NumberDecoding) -> dict[str, Column]:
+    found = decoding.estimates
+    numbers = {
+        "estimate": found.estimate,
+        "std_error": found.std_error,
+        "low": found.low,
+        "high": found.high,
+        "unbiased": found.unbiased,
+    }
+    return {
+        "statistic": Column(str, list(decoding.statistics)),
+        **{name: Column(float, values) for name, values in numbers.items()},
+    }
+
+
+def _table(decoding: NumberDecoding, columns: dict[str, Column]) -> Table:
+    return table_of(
+        "Statistics of the population",
+        [(each,) for each in decoding.statistics],
+        {name: column.values[:] for name, column in columns.items()},
+        (
+            ("estimate", "{estimate:.5g}"),
+            ("standard error", "{std_error:.2g}"),
+            (f"{CONFIDENCE:.0%} interval", "{low:.5g} … {high:.5g}"),
+        ),
+        heads=("statistic",),
+    )
+
+
+def _number_headline(decoding: NumberDecoding) -> str:
+    found, summary = decoding.estimates, decoding.summary
+    return (
+        f"Of {summary.reports:,} reports the mean is estimated at {found.estimate[0]:.5g}, "
+        f"between {found.low[0]:.5g} and {found.high[0]:.5g}."
+    )
+
+
+def _number_sections(
+    decoding: NumberDecoding,
+    table: Table,
+    provenance: Provenance | None,
+    findings: Sequence[Finding],
+) -> tuple[Section, ...]:
+    summary, found = decoding.summary, decoding.estimates
+    ends = (found.estimate, found.low, found.high)
+    # The variance has another unit, and so no place beside the mean.
+    mean = Interval(decoding.statistics[0], *(float(each[0]) for each in ends))
+    described = f"The mean with its {CONFIDENCE:.0%} interval."
+    labels = Labels("estimates", "Estimated mean", described, "the metric's unit")
+    chart = IntervalChart(labels, [mean], unit="", first="statistic")
+    return (
+        Section("What was found", charts=(chart,), tables=(table,)),
+        Section("Summary", facts=as_facts(findings)),
+        privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+        provenance_section(provenance),
+    )

@@ -10,13 +10,17 @@ import numpy as np
 from hubbub.inference.arrays import IntArray
 from hubbub.inference.comparison import POWER, Comparison, SampleRatio
 from hubbub.inference.testing.intervals import CONFIDENCE
-from hubbub.reporting.blocks import Heading, Line, Page, Section, Table
 from hubbub.reporting.charts import Interval, IntervalChart, Labels
 from hubbub.reporting.estimates import (
     Column,
     Estimates,
     Finding,
+    Heading,
     Level,
+    Line,
+    Page,
+    Section,
+    Table,
     as_facts,
     table_of,
     warnings_in,

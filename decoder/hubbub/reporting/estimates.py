@@ -1,9 +1,9 @@
 """Estimates: the one form of what a decoder, a plan, a release or an experiment found out.
 
-Rows in typed columns, findings beside them, tables and charts for people. Formats
-(`hubbub.reporting.formats`) print estimates without knowing what they are about. Columns may be
-computed when they are read, so that a million rows need neither a million objects nor one huge
-string. Invariant: the same estimates give the same bytes in every format.
+Rows in typed columns, findings beside them, and what people see as data: tables, lines, sections,
+pages and charts, which formats (`hubbub.reporting.formats`) print without knowing what they are
+about. Columns may be computed when they are read, so that a million rows need neither a million
+objects nor one huge string. Invariant: the same estimates give the same bytes in every format.
 """
 
 from __future__ import annotations
@@ -12,24 +12,96 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from hubbub.inference.arrays import IntArray
-from hubbub.reporting.blocks import (
-    ROWS,
-    Block,
-    Columns,
-    Heading,
-    Line,
-    Page,
-    Table,
-    Types,
-    Values,
-)
+from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.reporting.charts import Chart
 from hubbub.reporting.findings import Finding, Level
+
+Types = Mapping[str, type]
+"""A column's type by its name, in order: str, float, int or bool."""
+Values = Sequence[Any] | FloatArray
+Columns = Mapping[str, Values]
+"""Some rows, column by column; nan where the data don't determine them."""
+
+ROWS: Final = object()
+"""Stands in a document where the rows do."""
+
+
+class Heading(NamedTuple):
+    """The head of a table's column; `align` is "left", "right" or "center"."""
+
+    text: str
+    align: Literal["left", "right", "center"] = "right"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table for people, whose first column names the row."""
+
+    title: str
+    headings: tuple[Heading, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left_out: str = ""  # how many rows aren't shown; empty if none
+    # A style a row for terminals ("dim", "bold", "italic" or ""); empty if all are plain.
+    styles: tuple[str, ...] = ()
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """The headings' texts."""
+        return tuple(heading.text for heading in self.headings)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A text of its own; `wraps` at the edge of the terminal, or goes on beyond it."""
+
+    text: str
+    wraps: bool = True
+
+
+Block = Table | Line | Mapping[str, str]
+"""What a terminal shows below each other; a mapping is labels and their texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a report below one heading; whatever is empty is left out."""
+
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    facts: Mapping[str, str] | None = None  # labels and their texts
+    charts: tuple[Chart, ...] = ()
+    tables: tuple[Table, ...] = ()
+    warnings: tuple[str, ...] = ()  # what must not be overlooked
+    # Texts and the files that they lead to, as seen from the page.
+    links: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A result as a page."""
+
+    title: str
+    headline: str  # what was found, in a sentence or two
+    sections: Sequence[Section]
+    warnings: Sequence[str] = ()  # what must not be overlooked
+    # Texts and the files that they lead to, as seen from the page.
+    links: Mapping[str, str] | None = None
+    tiles: bool = False  # whether sections stand beside each other where there is room
+
+    @property
+    def charts(self) -> tuple[Chart, ...]:
+        """All charts, from the top down."""
+        return tuple(chart for section in self.sections for chart in section.charts)
+
+
+def headings(first: str, *others: str) -> tuple[Heading, ...]:
+    """Return the usual headings: names on the left, numbers on the right."""
+    return (Heading(first, "left"), *map(Heading, others))
+
 
 __all__ = [
     "CHUNK", "Column", "Computed", "Estimates", "Finding", "Level", "Plot", "as_facts", "as_lines",

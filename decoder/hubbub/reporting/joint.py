@@ -19,13 +19,18 @@ from hubbub.inference.joint.decoding import JointDecoding, Margin, TableAnalysis
 from hubbub.inference.joint.independence import Independence
 from hubbub.inference.joint.table import Conditional
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
-from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table
 from hubbub.reporting.charts import Chart, HeatMap, IntervalChart, Labels, in_percent
 from hubbub.reporting.estimates import (
+    Block,
     Column,
     Computed,
     Estimates,
     Finding,
+    Heading,
+    Line,
+    Page,
+    Section,
+    Table,
     as_facts,
     table_of,
     warnings_in,

@@ -16,9 +16,8 @@ from hubbub.inference.open_strings.search import FoundPrefixes
 from hubbub.inference.repeated_reports import RepeatSource
 from hubbub.protocol.metric_types.open_strings import TERMINATOR
 from hubbub.protocol.plurals import counted
-from hubbub.reporting.blocks import Section
 from hubbub.reporting.charts import Labels, Tree, TreeNode
-from hubbub.reporting.estimates import Estimates, Finding, Level
+from hubbub.reporting.estimates import Estimates, Finding, Level, Section
 from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.strings import Additions, string_findings, strings_estimates
 from hubbub.reporting.text import visible

@@ -19,7 +19,6 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.decoding import Decoding, Diagnostics
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.inference.testing.multiple_testing import p_value_counts
-from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table
 from hubbub.reporting.charts import (
     Histogram,
     IntervalChart,
@@ -30,10 +29,16 @@ from hubbub.reporting.charts import (
     span_of,
 )
 from hubbub.reporting.estimates import (
+    Block,
     Column,
     Computed,
     Estimates,
     Finding,
+    Heading,
+    Line,
+    Page,
+    Section,
+    Table,
     as_facts,
     table_of,
     warnings_in,

@@ -1,4 +1,4 @@
-"""Strings that clients may have sent -> what people see of them.
+"""What people see on a screen: strings that clients may have sent, and tables of them.
 
 Invariant: no control or invisible character reaches a terminal or a page. Only screens shorten
 strings; files for programs hold them as they are.
@@ -6,8 +6,17 @@ strings; files for programs hold them as they are.
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections.abc import Iterable
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from hubbub.reporting.estimates import Block, Line, Table
 
 _MARKS = 4
 """Most combining marks that count as part of their letter; some scripts need three."""
@@ -64,3 +73,55 @@ def _fitting(letters: Iterable[str], most: int) -> list[str]:
 
 def _width(letter: str) -> int:
     return 2 if unicodedata.east_asian_width(letter[0]) in {"W", "F"} else 1
+
+
+_LEAST = 16  # columns of a name, of which less would tell nothing
+_BORDERS = 3
+"""Columns between two cells."""
+
+
+def stdout_console(width: int = 120) -> Console:
+    """Return the terminal, or plain lines of a fixed width where output isn't one."""
+    return Console() if sys.stdout.isatty() else plain_console(width)
+
+
+def plain_console(width: int = 120, file: TextIO | None = None) -> Console:
+    """Return plain lines of a fixed width, on standard output if there is no file."""
+    return Console(width=width, file=file, force_jupyter=False)  # which rich would write to
+
+
+def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes them all") -> None:
+    """Print blocks one below the other. Nothing in them is obeyed as markup.
+
+    `blocks`: from the top down. `console`: where they are printed, and how wide it is. `rest`:
+    where the rows are that a table leaves out.
+    """
+    for block in blocks:
+        if isinstance(block, Line):
+            console.print(Text(block.text), soft_wrap=not block.wraps)
+        elif isinstance(block, Table):
+            grid = Grid(title=Text(block.title, style="table.title"), title_justify="left")
+            name, *numbers = block.headings
+            grid.add_column(name.text, overflow="fold", justify=name.align)
+            for heading in numbers:
+                grid.add_column(heading.text, justify=heading.align)
+            room = _room(block, console.width)
+            styles = block.styles or ("",) * len(block.rows)
+            for (first, *others), style in zip(block.rows, styles, strict=True):
+                grid.add_row(
+                    Text(shortened(first, room), overflow="fold"), *map(Text, others), style=style
+                )
+            console.print(grid)
+            if block.left_out:
+                console.print(Text(f"\n… and {block.left_out} more; {rest}"))
+        else:
+            facts = Grid(show_header=False, box=None, pad_edge=False)
+            for label, text in block.items():
+                facts.add_row(Text(label), Text(text))
+            console.print(facts)
+
+
+def _room(table: Table, width: int) -> int:
+    others = zip(table.header[1:], *(row[1:] for row in table.rows), strict=True)
+    needed = sum(max(map(cell_len, cells)) + _BORDERS for cells in others)
+    return max(width - needed - _BORDERS - 1, _LEAST)

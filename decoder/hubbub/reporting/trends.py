@@ -24,9 +24,22 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.testing.intervals import CONFIDENCE
 from hubbub.inference.trends.changes import LEAST_DAYS, Change
 from hubbub.inference.trends.decoding import Trends
-from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, Values, headings
 from hubbub.reporting.charts import Labels, TimeSeries
-from hubbub.reporting.estimates import Column, Estimates, Finding, as_facts, warnings_in
+from hubbub.reporting.estimates import (
+    Block,
+    Column,
+    Estimates,
+    Finding,
+    Heading,
+    Line,
+    Page,
+    Section,
+    Table,
+    Values,
+    as_facts,
+    headings,
+    warnings_in,
+)
 from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (

@@ -15,9 +15,8 @@ from hubbub.inference.misfit import Misfit
 from hubbub.inference.repeated_reports import Estimand, RepeatedReports, RepeatSource
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.plurals import counted
-from hubbub.reporting.blocks import Page, Section, Table, headings
 from hubbub.reporting.charts import Chart
-from hubbub.reporting.estimates import Finding, Level, as_facts
+from hubbub.reporting.estimates import Finding, Level, Page, Section, Table, as_facts, headings
 from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.text import visible
 

@@ -22,15 +22,19 @@ from hubbub.decoder.pipeline import decode_metric
 from hubbub.inference.arrays import FloatArray
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.registry import Registry
-from hubbub.reporting.blocks import Block, Heading, Line, Table, headings
-from hubbub.reporting.estimates import Estimates
+from hubbub.reporting.estimates import Block, Estimates, Heading, Line, Table, headings
 from hubbub.reporting.formats.data_files import write_json
 from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.strings import mass_interval
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import certainty
-from hubbub.simulations.experiments.collecting import report_through_clients, upload_reports
-from hubbub.simulations.experiments.processes import run_decoder, running_collector, start_afresh
+from hubbub.simulations.experiments.collecting import (
+    report_through_clients,
+    run_decoder,
+    running_collector,
+    start_afresh,
+    upload_reports,
+)
 from hubbub.simulations.experiments.result import (
     SimulationResult,
     estimates_chart,

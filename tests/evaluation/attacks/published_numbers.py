@@ -23,7 +23,7 @@ from hubbub.client import Batch
 from hubbub.collector.access.auth import generate_secret
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.publishing import Publisher
-from hubbub.simulations.experiments.processes import running_collector
+from hubbub.simulations.experiments.collecting import running_collector
 from service.posting import post, send, wait_until, wait_until_published
 
 _STEP = 2.0

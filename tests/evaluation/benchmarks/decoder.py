@@ -18,8 +18,8 @@ import numpy as np
 from evaluation.benchmarks.timing import Comparison, compare, compare_amounts
 from evaluation.studies.cases import StringsCase, zipf
 from factories import make_params
-from hubbub.decoder.candidates.files import read_list
-from hubbub.decoder.reports.loading import Counting
+from hubbub.decoder.candidates import read_list
+from hubbub.decoder.reports import Counting
 from hubbub.inference.candidates import Candidates, hashed, make_design
 from hubbub.inference.counts import count_records
 from hubbub.inference.decoding import decode

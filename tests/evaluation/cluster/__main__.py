@@ -37,7 +37,7 @@ from evaluation.cluster.processes import (
 )
 from evaluation.cluster.timetable import Timetable
 from factories import make_metric, make_params, registry_toml
-from hubbub.reporting.formats.terminal import stdout_console
+from hubbub.reporting.text import stdout_console
 from hubbub.simulations.populations import census_names
 
 _NAMES = make_metric("first_name")

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from evaluation.cluster import fleet
 from evaluation.cluster.processes import ClusterError
-from hubbub.decoder.reports.loading import StoredReports, load_reports
+from hubbub.decoder.reports import StoredReports, load_reports
 from hubbub.inference.arrays import IntArray
 from hubbub.inference.counts import CohortCounts, empty_counts
 from hubbub.protocol.metrics import Metric

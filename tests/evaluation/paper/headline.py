@@ -30,8 +30,7 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.poisoning import forgery_shift
 from hubbub.simulations.experiments.experiment import Experiment, run_in_memory
 from hubbub.simulations.populations import family_shares
-from hubbub.simulations.simulated_clients.attacks import Attack, AttackKind
-from hubbub.simulations.simulated_clients.clients import LongitudinalClients
+from hubbub.simulations.simulated_clients.clients import Attack, AttackKind, LongitudinalClients
 from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan
 
 _MILLION = 1_000_000  # reports, as in the paper

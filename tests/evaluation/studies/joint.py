@@ -20,8 +20,8 @@ from evaluation.suite.cells_matrix import JointCase, joint_cases
 from hubbub.decoder import CohortCounts
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY, Subset
-from hubbub.simulations.experiments.joint import JointExperiment, judge_table
 from hubbub.simulations.experiments.scoring import JointScore
+from hubbub.simulations.experiments.tables import JointExperiment, judge_table
 
 KINDS = ("cells", "common_cells", "margins", "conditionals", "strength")
 """The intervals of a score."""

@@ -21,12 +21,11 @@ from hubbub.inference.categories.shares import CategoryEstimates, estimate_categ
 from hubbub.inference.joint.hashed import one_hot_estimates
 from hubbub.inference.joint.independence import assess_independence
 from hubbub.planning.goals import Plan
-from hubbub.planning.joint import table_goal
+from hubbub.planning.joint import TEST_LEVEL, TableErrors, partner_table, table_goal, typical_table
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import plan
-from hubbub.planning.tables import TEST_LEVEL, TableErrors, partner_table, typical_table
 from hubbub.protocol.params import MOST_BITS
-from hubbub.simulations.experiments.joint import JointExperiment
+from hubbub.simulations.experiments.tables import JointExperiment
 from hubbub.simulations.populations import FieldSize, joint_population
 
 _SURE = 5.0  # standard errors that a value's share must have for ratios to be about normal

@@ -27,12 +27,11 @@ from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.likelihood.decoding import decode_reports
 from hubbub.inference.packed import pack
 from hubbub.planning.categories import CategoriesGoal, categories_goal
-from hubbub.planning.goals import Goal, Plan
+from hubbub.planning.goals import Goal, Plan, Schedule
 from hubbub.planning.limits import DetectionMethod, DetectionTest
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import plan
 from hubbub.planning.strings import StringsGoal
-from hubbub.planning.wording import Schedule
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY
 

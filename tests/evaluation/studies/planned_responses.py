@@ -22,13 +22,12 @@ from hubbub.decoder import decode
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import estimate_categories
 from hubbub.planning.categories import categories_goal
-from hubbub.planning.goals import Goal, Plan
+from hubbub.planning.goals import Goal, Plan, Schedule
 from hubbub.planning.limits import DetectionTest, coin_variance
 from hubbub.planning.modes import compare, offers
 from hubbub.planning.noise import Budget, oue_variance, params_within
 from hubbub.planning.search import least_noise_rate, make_plan
 from hubbub.planning.strings import StringsGoal
-from hubbub.planning.wording import Schedule
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY

@@ -18,8 +18,7 @@ from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.params import RapporParams
 from hubbub.simulations.populations import census_first_names
-from hubbub.simulations.simulated_clients.attacks import Attack, AttackKind, forge
-from hubbub.simulations.simulated_clients.clients import as_records
+from hubbub.simulations.simulated_clients.clients import Attack, AttackKind, as_records, forge
 from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,
     sample_population,

@@ -20,10 +20,20 @@ from evaluation.measured_table import MeasuredTable
 from evaluation.studies.study import show, shown
 from hubbub.inference.arrays import FloatArray
 from hubbub.release.estimators import run_estimator
-from hubbub.release.mechanisms.aggregation import aggregate_mean, aggregate_median, aggregate_mode
-from hubbub.release.mechanisms.counts import Mechanism, bounded_mean, bounded_sum, count, lattice
-from hubbub.release.mechanisms.histograms import histogram, threshold, thresholded_histogram
+from hubbub.release.mechanisms.counts import (
+    Mechanism,
+    bounded_mean,
+    bounded_sum,
+    count,
+    histogram,
+    lattice,
+    threshold,
+    thresholded_histogram,
+)
 from hubbub.release.mechanisms.selection import (
+    aggregate_mean,
+    aggregate_median,
+    aggregate_mode,
     lead_threshold,
     median_by_test,
     most_common,

@@ -29,9 +29,14 @@ from hubbub.planning.noise import subset_params, subset_within
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY, Response
-from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
-from hubbub.simulations.experiments.joint import PARTNERS, JointExperiment, run_joint
 from hubbub.simulations.experiments.scoring import JointScore, Score
+from hubbub.simulations.experiments.tables import (
+    PARTNERS,
+    CategoryExperiment,
+    JointExperiment,
+    run_categories,
+    run_joint,
+)
 from hubbub.simulations.populations import (
     HASHED,
     Population,

@@ -14,8 +14,7 @@ from evaluation.suite.bounds import (
     variation_ratios,
 )
 from hubbub.protocol.plurals import counted
-from hubbub.reporting.blocks import Heading, Line, Page, Section, Table
-from hubbub.reporting.estimates import Estimates, columns_from
+from hubbub.reporting.estimates import Estimates, Heading, Line, Page, Section, Table, columns_from
 from hubbub.reporting.findings import Finding, Level
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (

@@ -12,9 +12,9 @@ import numpy as np
 from evaluation.studies.cases import StringsCase, zipf
 from evaluation.ways.way import Done, Job
 from factories import make_metric, make_params
-from hubbub.decoder.candidates.files import read_list
+from hubbub.decoder.candidates import read_list
 from hubbub.decoder.engines import ENGINES, LOCAL, open_engine
-from hubbub.decoder.reports.loading import StoredReports, load_reports
+from hubbub.decoder.reports import StoredReports, load_reports
 from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.inference.candidates import hashed
 from hubbub.inference.decoding import Decoding, decode

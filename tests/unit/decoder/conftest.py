@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hubbub.decoder.engines import open_engine
-from hubbub.decoder.engines.dask import DaskEngine
+from hubbub.decoder.engines import DaskEngine, open_engine
 from hubbub.inference.parallel import cores
 
 

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.decoder.candidates import files as candidate_files
-from hubbub.decoder.candidates.files import read_list
+from hubbub.decoder import candidates as candidate_files
+from hubbub.decoder.candidates import read_list
 from hubbub.inference.candidates import bit_positions
 from hubbub.inference.errors import CandidateError
 from hubbub.protocol.bloom import MAX_VALUE_BYTES, canonical_bytes, hash_words
@@ -248,7 +248,7 @@ def test_missing_file_and_empty_folder_are_refused(tmp_path):
 
 _READ_AND_MEASURE = """
 import resource
-from hubbub.decoder.candidates.files import read_list
+from hubbub.decoder.candidates import read_list
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 listed = read_list("-")
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

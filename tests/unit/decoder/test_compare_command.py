@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from hubbub.decoder import compare_metric
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.comparing import group_source
-from hubbub.decoder.reports.loading import StoredReports
+from hubbub.decoder.reports import StoredReports
 from hubbub.protocol.errors import HubbubError, OptionError
 from stored_metrics import DAYS, METRICS, NAMES, Stored
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, count_records
-from hubbub.decoder.reports import loading as module
-from hubbub.decoder.reports.loading import Counting, load_file
+from hubbub.decoder import reports as module
+from hubbub.decoder.reports import Counting, load_file
 from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.records import Records, record_width

@@ -14,7 +14,7 @@ from factories import registry_toml
 from hubbub.decoder import compare_metric, decode_metric
 from hubbub.decoder.cli.group import main
 from hubbub.decoder.comparing import group_source
-from hubbub.decoder.reports.loading import StoredReports
+from hubbub.decoder.reports import StoredReports
 from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.dimensions import Dimension
 from hubbub.protocol.errors import OptionError

@@ -9,14 +9,14 @@ import pytest
 
 from engine_tasks import die_once, refuse_three, scaled
 from factories import make_params
-from hubbub.decoder.reports.distributed import (
+from hubbub.decoder.reports import StoredReports, load_reports
+from hubbub.decoder.tasks import (
     DistributedReports,
     PackSettings,
     distribute,
     pack_cohorts,
+    plan_tasks,
 )
-from hubbub.decoder.reports.loading import StoredReports, load_reports
-from hubbub.decoder.reports.tasks import plan_tasks
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.choice import Choice, Method
 from hubbub.inference.packed import PackedReports, cut_cohorts
@@ -30,7 +30,7 @@ from unit.decoder.packed import reports_of
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Let three days of 2,000 reports be several tasks, and several parts."""
-    monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 500)
+    monkeypatch.setattr("hubbub.decoder.tasks.TASK_REPORTS", 500)
     monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 900)
 
 
@@ -108,7 +108,7 @@ def test_day_may_have_no_reports_of_the_cohorts_that_a_worker_keeps(tmp_path):
 
 
 def test_more_than_a_worker_can_keep_is_refused(tmp_path, dask, monkeypatch):
-    monkeypatch.setattr("hubbub.decoder.reports.distributed.MOST_BYTES", 1_000)
+    monkeypatch.setattr("hubbub.decoder.tasks.MOST_BYTES", 1_000)
     counts = asyncio.run(
         load_reports(StoredReports(Stored(tmp_path, WORDS, "word 3").url), WORDS)
     ).counts

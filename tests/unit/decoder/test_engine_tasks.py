@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from engine_tasks import DAYS, die, die_once, megabytes, refuse_three, scaled, write_export
 from factories import make_metric, make_params
-from hubbub.decoder.engines import LocalEngine, open_engine
-from hubbub.decoder.errors import EngineError
-from hubbub.decoder.reports.loading import Counting, StoredReports, load_days, load_reports
-from hubbub.decoder.reports.tasks import CountSettings, count_task, count_tasks, plan_tasks
+from hubbub.decoder.engines import EngineError, LocalEngine, open_engine
+from hubbub.decoder.reports import Counting, StoredReports, load_days, load_reports
+from hubbub.decoder.tasks import CountSettings, count_task, count_tasks, plan_tasks
 from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.protocol.poisoning import RepeatSample, sample_step
 from hubbub.protocol.records import Records, record_width
@@ -49,7 +48,7 @@ def in_one_pass(export: str) -> tuple[object, object]:
 
 
 def test_tasks_count_what_one_pass_counts_and_look_at_the_same_reports(export, dask, monkeypatch):
-    monkeypatch.setattr("hubbub.decoder.reports.tasks.TASK_REPORTS", 10_000)
+    monkeypatch.setattr("hubbub.decoder.tasks.TASK_REPORTS", 10_000)
     for engine in (LocalEngine(1), LocalEngine(3), dask):
         detector = AnomalyDetector(METRIC)
         counts = asyncio.run(
@@ -108,7 +107,7 @@ def test_results_of_dask_come_in_order_and_exceptions_as_they_were(dask):
 
 
 def test_answer_that_takes_longer_than_a_look_at_the_workers_comes(dask, monkeypatch):
-    monkeypatch.setattr("hubbub.decoder.engines.dask._LOOK", 0.005)
+    monkeypatch.setattr("hubbub.decoder.engines._LOOK", 0.005)
     assert [len(answer) for answer in dask.map(megabytes, 20, range(3))] == [20_000_000] * 3
 
 
@@ -167,7 +166,7 @@ def test_workers_that_are_lost_or_have_no_hubbub_are_an_error_in_the_end(tmp_pat
         with open_engine("dask", cluster.master) as engine:
             assert list(engine.map(scaled, 2, [1])) == [2]
             # Only now: on a busy machine a worker takes longer to start.
-            monkeypatch.setattr("hubbub.decoder.engines.dask._PATIENCE", 3.0)
+            monkeypatch.setattr("hubbub.decoder.engines._PATIENCE", 3.0)
             first.kill()
             cluster.start_worker(without_hubbub(tmp_path))
             with pytest.raises(EngineError, match="no worker stayed"):

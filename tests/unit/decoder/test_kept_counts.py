@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from factories import make_metric, make_params
-from hubbub.decoder.reports.loading import Counting, StoredReports, load_days, load_reports
+from hubbub.decoder.reports import Counting, StoredReports, load_days, load_reports
 from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.inference.candidates import hashed
 from hubbub.inference.decoding import decode

@@ -27,7 +27,7 @@ from hubbub.planning.numbers import number_goal
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.responses import Window
-from hubbub.reporting.numbers import number_findings, numbers_estimates
+from hubbub.reporting.categories import number_findings, numbers_estimates
 from hubbub.reporting.trends import STATISTIC_TYPES, trends_estimates
 from unit.decoder.decodings import make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained

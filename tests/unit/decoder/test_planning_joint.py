@@ -11,17 +11,18 @@ from scipy import stats
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import noise_variance
 from hubbub.inference.errors import PlanError
-from hubbub.planning.joint import split_epsilons, table_goal
-from hubbub.planning.limits import detection_limit
-from hubbub.planning.noise import Budget, oue_variance
-from hubbub.planning.search import make_plan, plan, reports_for
-from hubbub.planning.tables import (
+from hubbub.planning.joint import (
     TableErrors,
     association_limit,
     expected_total_variation,
     partner_table,
+    split_epsilons,
+    table_goal,
     typical_table,
 )
+from hubbub.planning.limits import detection_limit
+from hubbub.planning.noise import Budget, oue_variance
+from hubbub.planning.search import make_plan, plan, reports_for
 from hubbub.protocol.params import RapporParams
 from parameters import examples
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hubbub.decoder.cli.group import main
-from hubbub.planning.wording import Schedule, entry_text
+from hubbub.planning.goals import Schedule, entry_text
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry

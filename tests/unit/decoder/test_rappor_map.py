@@ -14,8 +14,7 @@ from hubbub.inference.candidates import make_design, mapped
 from hubbub.inference.errors import CandidateError, InputError
 from hubbub.inference.params import DecodingParams
 from hubbub.protocol.params import RapporParams
-from hubbub.rappor.csv_files import read_counts
-from hubbub.rappor.map_files import is_uneven, read_map
+from hubbub.rappor.files import is_uneven, read_counts, read_map
 from rappor_clients import Params, bloom_positions, map_row, sum_bits, write_files, write_reports_of
 
 _PARAMS = DecodingParams(k=10, h=2, m=3, f=0.5, p=0.25, q=0.75)

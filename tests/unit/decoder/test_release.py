@@ -7,8 +7,7 @@ import pytest
 from factories import make_metric
 from hubbub.decoder.engines import LocalEngine
 from hubbub.decoder.options import MIN_REPORTS
-from hubbub.decoder.reports.loading import require_enough
-from hubbub.decoder.reports.sources import ParquetFile, count
+from hubbub.decoder.reports import ParquetFile, count, require_enough
 from hubbub.inference.errors import UndecodableError
 
 

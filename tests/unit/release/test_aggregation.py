@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 
 from hubbub.release.errors import QueryError
-from hubbub.release.mechanisms.aggregation import aggregate_mean, aggregate_median, aggregate_mode
 from hubbub.release.mechanisms.counts import lattice
-from hubbub.release.mechanisms.selection import leader
+from hubbub.release.mechanisms.selection import (
+    aggregate_mean,
+    aggregate_median,
+    aggregate_mode,
+    leader,
+)
 from hubbub.release.noise import Cost, laplace_radius, laplace_scale, select_scale
 
 ONE, TINY = Fraction(1), Fraction("1e-9")

@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 
 from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms import selection
-from hubbub.release.mechanisms.counts import Mechanism, bounded_mean, bounded_sum, count, lattice
-from hubbub.release.mechanisms.histograms import (
+from hubbub.release.mechanisms.counts import (
+    Mechanism,
+    bounded_mean,
+    bounded_sum,
     bucketed,
     buckets,
+    count,
     histogram,
+    lattice,
     threshold,
     thresholded_histogram,
 )

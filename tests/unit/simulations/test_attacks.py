@@ -6,7 +6,7 @@ import pytest
 from factories import make_params
 from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.simulations.simulated_clients.attacks import (
+from hubbub.simulations.simulated_clients.clients import (
     Attack,
     AttackError,
     AttackKind,

@@ -7,7 +7,7 @@ from factories import make_params
 from hubbub.simulations.experiments import experiment
 from hubbub.simulations.experiments.experiment import Experiment, make_scenario
 from hubbub.simulations.populations import made_up
-from hubbub.simulations.simulated_clients.attacks import Attack, AttackKind
+from hubbub.simulations.simulated_clients.clients import Attack, AttackKind
 from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan
 
 

@@ -13,8 +13,8 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.decoding import CategoryDecoding
 from hubbub.inference.joint.decoding import CellEstimates, JointDecoding, analyse_table
 from hubbub.inference.joint.table import JointEstimates
-from hubbub.simulations.experiments.joint import JointExperiment, run_joint
 from hubbub.simulations.experiments.scoring import Coverage, score_joint, true_strength
+from hubbub.simulations.experiments.tables import JointExperiment, run_joint
 from hubbub.simulations.populations import joint_population, parse_sizes
 from unit.decoder.joint_tables import known_table, noise
 

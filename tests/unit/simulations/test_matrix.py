@@ -23,9 +23,9 @@ from evaluation.suite.matrix import (
 from evaluation.suite.open_matrix import OpenCase
 from evaluation.suite.result import suite_estimates, suite_sentence
 from hubbub.inference.repeated_reports import ONCE as ONE_REPORT
-from hubbub.reporting.blocks import Table
+from hubbub.reporting.estimates import Table
 from hubbub.reporting.findings import Level
-from hubbub.simulations.experiments.categories import CategoryExperiment, run_categories
+from hubbub.simulations.experiments.tables import CategoryExperiment, run_categories
 
 TINY = ListedCase("zipf:1", 20, 20_000, 32, 1, 8, "chrome", 1.0)
 

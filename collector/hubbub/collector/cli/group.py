@@ -26,7 +26,7 @@ _SUBCOMMANDS = {
     "init": ("hubbub.planning.cli.init:init", "Ask four questions and write a first metrics.toml."),
     "check": (f"{_HERE}.checking:check", "List everything that is wrong with a metrics.toml."),
     "catalogue": (
-        "hubbub.planning.cli.catalogue:catalogue",
+        "hubbub.planning.cli.privacy:catalogue",
         "Write web pages that explain a metrics.toml.",
     ),
     "serve": (f"{_HERE}.service:serve", "Receive reports until SIGTERM."),

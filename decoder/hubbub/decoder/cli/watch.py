@@ -69,9 +69,9 @@ def watch(file: str, once: bool, until: dt.date | None) -> None:
 def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
     """Do what is due; return the exit code, and the seconds until more is."""
     from hubbub.decoder.watching import running  # noqa: PLC0415 - see `cli.group`
+    from hubbub.decoder.watching.index import write_overview  # noqa: PLC0415
     from hubbub.decoder.watching.news import tell  # noqa: PLC0415
     from hubbub.decoder.watching.options import load_watch  # noqa: PLC0415
-    from hubbub.decoder.watching.overview import write_overview  # noqa: PLC0415
     from hubbub.decoder.watching.results import Result, reports_in  # noqa: PLC0415
     from hubbub.protocol.errors import Option, OptionError  # noqa: PLC0415
 

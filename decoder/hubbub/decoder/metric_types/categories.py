@@ -1,13 +1,17 @@
-"""What types have in common whose values the registry lists: reports -> counts -> shares."""
+"""Types whose values the registry lists: reports -> counts -> shares."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from hubbub.decoder.metric_types.days import estimate_days
-from hubbub.decoder.metric_types.refusals import refuse_lists_and_reports
 from hubbub.decoder.options import DecodeOptions
-from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
+from hubbub.decoder.type_decoder import (
+    Evidence,
+    Observer,
+    TypeDecoder,
+    estimate_days,
+    refuse_lists_and_reports,
+)
 from hubbub.inference.categories.decoding import decode_categories
 from hubbub.inference.ratios import Ratios, filter_ratios
 from hubbub.protocol.metric_types.base import MetricType
@@ -19,6 +23,8 @@ from hubbub.reporting.estimates import Estimates
 if TYPE_CHECKING:
     from hubbub.inference.categories.decoding import CategoryDecoding
     from hubbub.inference.comparison import Comparison, Groups
+from hubbub.inference.ratios import bit_ratios
+from hubbub.protocol.metric_types.enums import BooleanType
 
 _Type = TypeVar("_Type", bound=MetricType)
 
@@ -74,3 +80,16 @@ class CategoryDecoder(TypeDecoder[_Type]):
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two values that set a bit each: both play the same part."""
         return (filter_ratios(params, reports),)
+
+
+class BooleanDecoder(CategoryDecoder[BooleanType]):
+    """The two values differ in one bit, where those of other types differ in two or more."""
+
+    theorem = (
+        "the exact law of one randomized bit (Warner 1965), as RAPPOR's theorem {} for one bit"
+    )
+
+    def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
+        """Return the ratios of true against false, and of false against true."""
+        ratios = bit_ratios(params, reports)
+        return ratios, ratios.swapped()

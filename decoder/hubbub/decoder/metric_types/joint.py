@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from hubbub.decoder.candidates.lists import CandidateLists, field_lists
-from hubbub.decoder.metric_types.refusals import refuse_beyond_counts
+from hubbub.decoder.candidates import CandidateLists, field_lists
 from hubbub.decoder.options import DecodeOptions
-from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
+from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder, refuse_beyond_counts
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.categories.decoding import CategoryDecoding
 from hubbub.inference.joint.decoding import JointDecoding, decode_joint

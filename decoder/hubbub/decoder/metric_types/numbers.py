@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hubbub.decoder.metric_types.days import estimate_days
-from hubbub.decoder.metric_types.refusals import refuse_lists_and_reports
 from hubbub.decoder.options import DecodeOptions
-from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
+from hubbub.decoder.type_decoder import (
+    Evidence,
+    Observer,
+    TypeDecoder,
+    estimate_days,
+    refuse_lists_and_reports,
+)
 from hubbub.inference.numbers.decoding import decode_numbers
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metrics import Metric
+from hubbub.reporting.categories import number_findings, numbers_estimates
 from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.numbers import number_findings, numbers_estimates
 
 if TYPE_CHECKING:
     from hubbub.inference.comparison import Comparison, Groups

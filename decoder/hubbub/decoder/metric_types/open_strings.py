@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from hubbub.decoder.candidates.lists import CandidateLists, list_candidates, plain_list
-from hubbub.decoder.metric_types.refusals import refuse_beyond_counts
+from hubbub.decoder.candidates import CandidateLists, list_candidates, plain_list
 from hubbub.decoder.options import DecodeOptions
-from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
+from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder, refuse_beyond_counts
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.inference.ratios import Ratios, filter_ratios
 from hubbub.protocol.errors import OptionError

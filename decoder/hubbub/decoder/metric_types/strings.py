@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hubbub.decoder.candidates.lists import (
+from hubbub.decoder.candidates import (
     CandidateLists,
     hashed_lists,
 )

@@ -1,4 +1,4 @@
-"""Results that were kept -> one page of tiles.
+"""All results that were kept -> one page of tiles.
 
 Pure functions of the results: if the page is lost, the next run makes it again.
 """
@@ -7,16 +7,29 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from hubbub.decoder.watching.news import CHANGED, NEW
-from hubbub.decoder.watching.results import BY_DAY, Result
+from hubbub.decoder.watching.options import WatchOptions
+from hubbub.decoder.watching.results import (
+    BY_DAY,
+    INDEX,
+    Result,
+    WatchError,
+    days_of,
+    read_days,
+    read_result,
+    reports_in,
+)
+from hubbub.decoder.watching.running import Fault
 from hubbub.protocol.plurals import counted
-from hubbub.reporting.blocks import Page, Section, Table, headings
 from hubbub.reporting.charts import Chart, Labels, TimeSeries
-from hubbub.reporting.estimates import Estimates, Finding, Level
+from hubbub.reporting.estimates import Estimates, Finding, Level, Page, Section, Table, headings
+from hubbub.reporting.formats.files import atomic_write
+from hubbub.reporting.formats.html import write_html
 from hubbub.reporting.text import shortened, visible
 
 _ROWS: Final = 5
@@ -198,3 +211,31 @@ def _largest(result: Result) -> Table | None:
     left = len(places) - len(shares)
     heads = headings("detected", "share", "95% interval")
     return Table(f"{len(places):,} detected", heads, tuple(shares), f"{left:,}" if left else "")
+
+
+_RECENT = dt.timedelta(days=30)
+"""Days whose results the page shows or links."""
+
+
+def write_overview(watch: WatchOptions, until: dt.date, faults: Sequence[Fault]) -> list[str]:
+    """Write index.html.
+
+    `until`: the last day that is due. `faults`: what couldn't be made. Returns results that can't
+    be read, in words. Raises `OSError` if it can't be written.
+    """
+    folder, application = watch.output, watch.registry.application
+    why, tiles, unread = {each.report: f"{each.error}" for each in faults}, [], []
+    for report in reports_in(folder, watch.names):
+        kept = days_of(folder, report, until)
+        try:
+            results = [read_result(folder, report, day) for day in kept if day > kept[-1] - _RECENT]
+            days = read_days(folder, report, kept[-1]) if kept else None
+            if results:
+                _ = results[-1].rows  # which the page needs: damage is to be found here
+                tiles.append(Tile(results, None if days is None else days.rows, until))
+        except WatchError as error:
+            why[report] = f"{error}"
+            unread.append(f"{error}")
+    page = index_page(application, tiles, why, watch.level)
+    atomic_write(folder / INDEX, partial(write_html, page))
+    return unread

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from hubbub.decoder.options import BY_DAY
 from hubbub.decoder.pipeline import decode_metric
-from hubbub.decoder.reports.loading import StoredReports
-from hubbub.decoder.reports.sources import slice_sizes
+from hubbub.decoder.reports import StoredReports, slice_sizes
 from hubbub.decoder.type_decoder import decoder_of
 from hubbub.decoder.watching import news
 from hubbub.decoder.watching.options import ReportOptions, WatchOptions
@@ -38,8 +37,7 @@ from hubbub.decoder.watching.results import (
 from hubbub.inference.errors import UndecodableError
 from hubbub.protocol.errors import HubbubError
 from hubbub.protocol.metrics import Metric
-from hubbub.reporting.blocks import Page, Section
-from hubbub.reporting.estimates import Estimates, Finding, Level
+from hubbub.reporting.estimates import Estimates, Finding, Level, Page, Section
 from hubbub.reporting.findings import registry_ends
 from hubbub.storage.slices import values_of
 

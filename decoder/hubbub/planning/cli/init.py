@@ -154,7 +154,7 @@ def init(
     """  # noqa: D301 - click keeps the lines after a backspace as they are
     explain_missing_packages("collector,decoder")
     from hubbub.planning import modes  # noqa: PLC0415 - --help stays quick
-    from hubbub.planning.wording import Schedule  # noqa: PLC0415
+    from hubbub.planning.goals import Schedule  # noqa: PLC0415
     from hubbub.protocol.registry import Registry  # noqa: PLC0415
     from hubbub.protocol.schema import ADDRESS  # noqa: PLC0415
     from hubbub.reporting.command_line import cli_errors  # noqa: PLC0415

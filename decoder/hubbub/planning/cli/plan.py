@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _WIDTH_OFF_TERMINAL = 160  # the widest table of plans fits
 _MOST_BITS = 4096  # `hubbub.protocol.params.MOST_BITS`, which --help mustn't import
 _USUAL_BITS = 1024  # `hubbub.planning.search.USUAL_BITS`
-_USUAL_PERIOD, _USUAL_PERIODS = 30, 24  # `hubbub.planning.wording.USUAL_PERIOD`, ..._PERIODS
+_USUAL_PERIOD, _USUAL_PERIODS = 30, 24  # `hubbub.planning.goals.USUAL_PERIOD`, ..._PERIODS
 _USUAL_CLIENTS = 1e5  # whose table of modes is shown if nothing is asked of it: a small product's
 _LONGEST_PERIOD = 3650  # days, as the registry has it
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -600,9 +600,9 @@ def _run(
             )
         clients = _USUAL_CLIENTS
     from hubbub.planning import modes, search  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
+    from hubbub.planning.goals import Schedule  # noqa: PLC0415
     from hubbub.planning.noise import Budget  # noqa: PLC0415
     from hubbub.planning.result import plan_estimates  # noqa: PLC0415
-    from hubbub.planning.wording import Schedule  # noqa: PLC0415
     from hubbub.protocol.checks import metric_name  # noqa: PLC0415
     from hubbub.protocol.params import RapporParams  # noqa: PLC0415
     from hubbub.protocol.registry import Registry  # noqa: PLC0415

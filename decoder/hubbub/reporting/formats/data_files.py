@@ -24,8 +24,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from hubbub.reporting.blocks import ROWS, Columns, Types, Values
-from hubbub.reporting.estimates import Estimates
+from hubbub.reporting.estimates import ROWS, Columns, Estimates, Types, Values
 from hubbub.storage.files.parquet import require_pyarrow
 
 _QUOTED = re.compile(r'[",\r\n]')

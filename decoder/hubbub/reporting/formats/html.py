@@ -22,13 +22,11 @@ from typing import TYPE_CHECKING, BinaryIO
 import vl_convert
 from markupsafe import Markup
 
-from hubbub.reporting.blocks import Block, Line, Table
 from hubbub.reporting.charts import Chart
-from hubbub.reporting.estimates import Estimates
+from hubbub.reporting.estimates import Block, Estimates, Line, Table
 from hubbub.reporting.formats.drawings import WIDTH, draw
 from hubbub.reporting.formats.files import atomic_write
-from hubbub.reporting.formats.terminal import plain_console, show
-from hubbub.reporting.text import shortened
+from hubbub.reporting.text import plain_console, shortened, show
 
 if TYPE_CHECKING:
     import jinja2

@@ -18,7 +18,7 @@ import click
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.data_files import write_csv, write_json, write_parquet
 from hubbub.reporting.formats.files import STDOUT, atomic_write, check_output_paths
-from hubbub.reporting.formats.terminal import show, stdout_console
+from hubbub.reporting.text import show, stdout_console
 
 Writer = Callable[[Estimates, BinaryIO], None]
 

@@ -1,4 +1,4 @@
-"""The command `hubbub-simulate`.
+"""The command `hubbub-simulate`: options, what they mean together, and what is refused.
 
 Commands import what they need inside of their functions: numpy, SciPy and the collector take
 seconds to import, and a person who asks for --help shouldn't wait for them.
@@ -16,15 +16,118 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import numpy as np
 
+from hubbub.inference.errors import PlanError
+from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.planning.noise import subset_params, subset_within
+from hubbub.protocol.errors import MetricError
+from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol.params import RapporParams
+from hubbub.protocol.responses import UNARY, Response
 from hubbub.reporting.command_line import Count, cli_errors
+from hubbub.simulations.experiments.tables import PARTNERS, CategoryExperiment, JointExperiment
+from hubbub.simulations.populations import HASHED, LISTS, Population, joint_population, parse_sizes
 
 if TYPE_CHECKING:
     from hubbub.protocol.metric_types.open_strings import OpenStringType
     from hubbub.simulations.experiments.experiment import Experiment
     from hubbub.simulations.experiments.result import SimulationResult
     from hubbub.simulations.populations import Population
-    from hubbub.simulations.simulated_clients.attacks import Attack
+    from hubbub.simulations.simulated_clients.clients import Attack
+
+_NOT_OF_TABLES = (
+    "metric_type", "response", "values", "unique", "steps", "candidates_extra", "missing", "mode",
+    "period_days", "days", "change", "cohorts", "attack", "method", "through",
+)  # fmt: skip
+"""Options that mean nothing for tables."""
+
+
+def joint_experiment(given: Callable[[str], bool], options: dict[str, Any]) -> JointExperiment:
+    """Make the experiment that the options describe, and fill in those that weren't given.
+
+    `given`: says whether an option was given, by its name. Raises `ParameterError, PopulationError`
+    if an option's value makes no sense. Raises `UsageError` if options make no sense together.
+    """
+    for name in filter(given, _NOT_OF_TABLES):
+        option = "type" if name == "metric_type" else name.replace("_", "-")
+        raise click.UsageError(f"--{option}: can't go with --joint")
+    if not given("population"):
+        options["population"] = "zipf:1.0"
+    if options["population"] in LISTS:
+        raise click.UsageError(
+            f"--population {options['population']}: must be a family of shares with --joint, such "
+            "as zipf:1.0"
+        )
+    sizes = parse_sizes(options["joint"])
+    size = {name: options[name] for name in ("k", "h", "m") if given(name)}
+    cells = math.prod(each.values for each in sizes)
+    if any(each.strings for each in sizes) or size.get("k", cells) < cells:
+        size = HASHED | size
+    family, partners = options["population"], options["partners"]
+    rng = np.random.default_rng([options["seed"], PARTNERS])
+    try:
+        population = joint_population(sizes, family, partners, rng, size)
+        size = population.metric_type.filter_size(size)
+    except MetricError as error:
+        raise click.UsageError(str(error)) from error
+    noise = {name: options[name] for name in ("f", "p", "q")}
+    unused = dict.fromkeys(_NOT_OF_TABLES)
+    options |= {**size, **unused, "metric_type": "joint"}
+    params, correction = RapporParams(**size, **noise), Correction(options["correction"])
+    return JointExperiment(
+        population, params, options["reports"], options["alpha"], correction, options["seed"]
+    )
+
+
+_NOT_OF_CATEGORIES = (
+    "k", "h", "m", "candidates_extra", "missing", "cohorts", "attack", "method", "through",
+)  # fmt: skip
+"""Options that mean nothing for categories."""
+
+
+def category_experiment(
+    given: Callable[[str], bool], options: dict[str, Any], population: Population
+) -> CategoryExperiment:
+    """Make the experiment that the options describe.
+
+    `given`: says whether an option was given, by its name. `population`: whose values are the
+    categories. Raises `ParameterError` if an option's value makes no sense. Raises `UsageError` if
+    options make no sense together.
+    """
+    for name in filter(given, _NOT_OF_CATEGORIES):
+        raise click.UsageError(f"--{name.replace('_', '-')}: can't go with --type enum")
+    categories = population.values
+    try:
+        size = EnumType.from_table("options", {"categories": list(categories)}).filter_size({})
+        params, response = _params_and_response(options, size, len(categories))
+    except (MetricError, PlanError) as error:
+        raise click.UsageError(str(error)) from error
+    options |= dict.fromkeys(_NOT_OF_CATEGORIES) | params.noise
+    return CategoryExperiment(
+        population,
+        params,
+        options["reports"],
+        response,
+        options["days"],
+        options["period_days"] or 0,
+        options["change"],
+        options["alpha"],
+        Correction(options["correction"]),
+        options["seed"],
+    )
+
+
+def _params_and_response(
+    options: dict[str, Any], size: dict[str, int], categories: int
+) -> tuple[RapporParams, Response]:
+    if options["response"] != "subset":
+        return RapporParams(**size, **{name: options[name] for name in ("f", "p", "q")}), UNARY
+    if options["epsilon"] is None:
+        raise click.UsageError("--response subset: needs --epsilon, of which its size follows")
+    subset = subset_within(categories, options["epsilon"])
+    return subset_params(subset), subset
+
 
 _POPULATION = "zipf:1.0"
 _UNIQUE = 1_000  # strings, of which a million reports find some tens
@@ -47,8 +150,7 @@ def main() -> None:
 @contextmanager
 def _system_errors() -> Iterator[None]:
     """Turn the decoder's errors, and those of the programs we run, into a line for the user."""
-    from hubbub.simulations.experiments.collecting import UnlistableError, UploadError
-    from hubbub.simulations.experiments.processes import ProcessError
+    from hubbub.simulations.experiments.collecting import ProcessError, UnlistableError, UploadError
 
     try:
         with cli_errors():
@@ -104,7 +206,7 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
     if seed is None:
         seed = secrets.randbelow(2**32)
     from hubbub.reporting.command_line import progress_bar
-    from hubbub.reporting.formats.terminal import show, stdout_console
+    from hubbub.reporting.text import show, stdout_console
     from hubbub.simulations.demo import demo_result, run_demo
 
     with _system_errors():
@@ -143,7 +245,7 @@ def try_(output: Path, reports: int, seconds: float) -> None:
     people report their first names to it, some of them through real clients. After each round, all
     reports are decoded into report.html, which reloads itself. Ctrl-C stops everything.
     """
-    from hubbub.simulations.quickstart import run_quickstart
+    from hubbub.simulations.watched import run_quickstart
 
     with _system_errors():
         _make_folder(output)
@@ -168,7 +270,7 @@ def watch(output: Path, reports: int, seed: int) -> None:
     day by day, and runs `hubbub-decoder watch`, which makes each day's results and an index page.
     """
     from hubbub.reporting.command_line import progress_bar
-    from hubbub.simulations.watched_release import run_watched_release
+    from hubbub.simulations.watched import run_watched_release
 
     start = time.monotonic()
     with _system_errors():
@@ -322,7 +424,7 @@ def run(
         )
     from hubbub.inference.parallel import cores
     from hubbub.reporting.command_line import progress_bar
-    from hubbub.reporting.formats.terminal import show, stdout_console
+    from hubbub.reporting.text import show, stdout_console
 
     simulate = _simulation(given, options, through)
     # The order of the command line must not show in the files.
@@ -346,14 +448,18 @@ def _simulation(
     It takes the folder, the number of workers, a progress bar, and the options to show.
     """
     from hubbub.protocol.errors import ParameterError
-    from hubbub.simulations.cli.experiments import category_experiment, joint_experiment
-    from hubbub.simulations.experiments.categories import category_result, run_categories
+    from hubbub.simulations.cli.group import category_experiment, joint_experiment
     from hubbub.simulations.experiments.collecting import run_through_collector
     from hubbub.simulations.experiments.experiment import run_in_memory
-    from hubbub.simulations.experiments.joint import joint_result, run_joint
     from hubbub.simulations.experiments.result import experiment_result
+    from hubbub.simulations.experiments.tables import (
+        category_result,
+        joint_result,
+        run_categories,
+        run_joint,
+    )
     from hubbub.simulations.populations import PopulationError
-    from hubbub.simulations.simulated_clients.attacks import AttackError
+    from hubbub.simulations.simulated_clients.clients import AttackError
 
     try:
         if options["joint"] is not None:
@@ -464,7 +570,7 @@ def _experiment(options: dict[str, Any]) -> Experiment:
     from hubbub.protocol.params import RapporParams
     from hubbub.simulations.experiments.experiment import Experiment, make_scenario
     from hubbub.simulations.populations import census_names
-    from hubbub.simulations.simulated_clients.attacks import parse_attack
+    from hubbub.simulations.simulated_clients.clients import parse_attack
     from hubbub.simulations.simulated_clients.population_sampler import (
         ReportingPlan,
         cohort_shares,

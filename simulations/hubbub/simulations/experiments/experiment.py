@@ -30,15 +30,15 @@ from hubbub.simulations.experiments.scoring import (
     score,
 )
 from hubbub.simulations.populations import Population
-from hubbub.simulations.simulated_clients.attacks import (
+from hubbub.simulations.simulated_clients.clients import (
     Attack,
     AttackKind,
     Audit,
+    as_records,
     audit_epsilon,
     choose_targets,
     forge,
 )
-from hubbub.simulations.simulated_clients.clients import as_records
 from hubbub.simulations.simulated_clients.population_sampler import (
     CHUNK,
     ReportingPlan,

@@ -20,9 +20,18 @@ import numpy as np
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.decoding import Decoding
 from hubbub.protocol.params import RapporParams
-from hubbub.reporting.blocks import Block, Heading, Line, Page, Section, Table, headings
 from hubbub.reporting.charts import Chart, GroupedBars, Histogram, Labels, Series, XYChart
-from hubbub.reporting.estimates import Estimates, columns_from
+from hubbub.reporting.estimates import (
+    Block,
+    Estimates,
+    Heading,
+    Line,
+    Page,
+    Section,
+    Table,
+    columns_from,
+    headings,
+)
 from hubbub.reporting.formats.data_files import write_json
 from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.html import write_html, write_picture

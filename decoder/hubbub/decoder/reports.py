@@ -1,31 +1,28 @@
-"""Stored reports -> counts: the decoder's one place that reads what the collector stored.
+"""Sources of reports -> counts: a store, an export, a file of reports, a file of counts.
 
-A database and an exported directory of Parquet files answer the same questions, so that everything
-after this module is the same for both. Files are counted by an engine, task by task, and kept whole
-by its workers if they are many. Records of a database, and what is kept whole here, are submitted
-as they are read, and counted on all cores meanwhile: small chunks are joined and large ones cut, so
-that whatever a store holds is counted in pieces of four megabytes, few of them at a time. Counts
-that are kept of forgotten reports are added to them. Sums of integers don't depend on the order, so
-neither do counts on the number of threads; and what the detector samples is the same, whichever way
-reports come to it.
+`open_source` names a source, `count` reads it; a database and an exported directory answer the same
+questions. Files are counted by an engine, task by task, and kept whole by its workers if they are
+many. Records of a database are counted on all cores while they are read, in pieces of four
+megabytes. Invariants: a source with fewer reports than are needed is refused, whoever asks; neither
+counts nor the detector's sample depend on the number of threads, or on the way in which reports
+come.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.options import described
-from hubbub.decoder.reports.distributed import distribute, is_distributed
-from hubbub.decoder.reports.tasks import Task, count_tasks, plan_tasks
+from hubbub.decoder.options import STORE, SourceOptions, described
+from hubbub.decoder.tasks import Task, count_tasks, distribute, is_distributed, plan_tasks
 from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.inference.counts import CohortCounts, check_whole, count_records, empty_counts
 from hubbub.inference.errors import UndecodableError
@@ -35,6 +32,7 @@ from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, record_width
+from hubbub.rappor.files import read_counts
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
 from hubbub.storage.files.exports import (
     SCHEME,
@@ -50,6 +48,9 @@ from hubbub.storage.files.locations import SCHEMES, Address, resolve
 from hubbub.storage.files.parquet import count_rows, read_counts_file, read_records
 from hubbub.storage.reports import MetricVersion, Reader, StoredRecords
 from hubbub.storage.slices import Cell, SliceSizes, Where
+
+if TYPE_CHECKING:
+    from hubbub.storage.slices import SliceSizes
 
 _PIECE_BYTES = 2**22  # of reports: some milliseconds' counting, far above the cost of a hand-over
 _PIECES_A_THREAD = 3  # enough that none waits for the reader; they are what memory is used for
@@ -536,3 +537,125 @@ def require_enough(source: str, found: int, needed: int, otherwise: str = "") ->
             f"{found:,} report{'s' if found != 1 else ''} of {source}: at least {needed:,} are "
             f"needed to decode; {otherwise}change --min-reports (HUBBUB_MIN_REPORTS)"
         )
+
+
+_Loaded = TypeVar("_Loaded")
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFile:
+    """A Parquet file of reports."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountsFile:
+    """google/rappor's counts.csv: reports that were counted already."""
+
+    path: str
+
+
+Source = StoredReports | ParquetFile | CountsFile
+
+
+def open_source(options: SourceOptions) -> Source:
+    """Return the source that options name; the default store if they name none.
+
+    `options`: checked: at most one place is named.
+    """
+    if options.counts is not None:
+        return CountsFile(options.counts)
+    if options.reports is not None:
+        return ParquetFile(options.reports)
+    return stored_reports(options)
+
+
+def stored_reports(options: SourceOptions) -> StoredReports:
+    """Return the reports of the store that options name, or of the default one."""
+    return StoredReports(options.store or STORE, options.since, options.until, options.where)
+
+
+def slice_sizes(source: StoredReports, metric: Metric) -> SliceSizes:
+    """Return the number of stored reports, by day and slice, of whatever slices.
+
+    `source`: where they are, and of which days. `metric`: only reports of its version are counted.
+    Raises `StoreError` if the store can't be read.
+    """
+    return _run(load_sizes(source, metric))
+
+
+def count(
+    source: Source,
+    metric: Metric,
+    engine: Engine,
+    *,
+    by_day: bool = False,
+    min_reports: int = 1,
+    spool_for: SpoolFor = lambda _total, _counted: None,
+    progress: Progress = lambda _done, _total: None,
+) -> CountedReports:
+    """Count a metric's reports, and look for what honest ones wouldn't show.
+
+    `source`: where they are. `metric`: only reports of its version are read. `engine`: counts
+    files, and keeps their reports whole if they are many. `by_day`: whether each day of a store is
+    counted by itself as well. `min_reports`: fewer reports are refused; with `by_day`, days with
+    fewer aren't kept whole. `spool_for`: returns what keeps whole reports, or None if they aren't
+    needed (`SpoolFor`). `progress`: called with the reports counted so far and the reports to
+    count. Raises `UndecodableError` if there are too few reports, or they are of other parameters.
+    Raises `StoreError, ReportFileError, InputError, EngineError` if they can't be read.
+    """
+    if isinstance(source, CountsFile):
+        counts = read_counts(source.path, metric.params)
+        require_enough(source.path, counts.total, min_reports)
+        return CountedReports(counts)
+    detector = AnomalyDetector(metric)
+    if isinstance(source, ParquetFile):
+        reports = load_file(
+            source.path,
+            metric,
+            engine=engine,
+            detector=detector,
+            spool_for=spool_for,
+            progress=progress,
+        )
+        require_enough(source.path, reports.counts.total, min_reports)
+        return reports
+    if by_day:
+        return _run(
+            load_days(
+                source,
+                metric,
+                min_reports=min_reports,
+                engine=engine,
+                detector=detector,
+                spool_for=spool_for,
+                progress=progress,
+            )
+        )
+    reports = _run(
+        load_reports(
+            source,
+            metric,
+            engine=engine,
+            detector=detector,
+            spool_for=spool_for,
+            progress=progress,
+        )
+    )
+    total = reports.counts.total
+    require_enough(source.named(metric), total, min_reports, "decode more days, or ")
+    return reports
+
+
+def _run(loading: Coroutine[None, None, _Loaded]) -> _Loaded:
+    """Await it to its end; in a thread of its own where a loop is running, as in Jupyter."""
+    import asyncio  # noqa: PLC0415 - files need no loop, and it takes long to import
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(loading)
+    with ThreadPoolExecutor(1, "load") as thread:
+        return thread.submit(asyncio.run, loading).result()

@@ -1,1 +1,0 @@
-"""Candidate strings by the million: read, hashed, kept small, and summed over."""

@@ -1,1 +1,0 @@
-"""Stored reports: read, counted, looked at, and kept whole where they are needed whole."""
