@@ -46,7 +46,7 @@ _BUILT_IN = {
     "string": f"{_HERE}.strings:StringDecoder",
     "open-string": f"{_HERE}.open_strings:OpenStringDecoder",
     "enum": f"{_HERE}.categories:CategoryDecoder",
-    "boolean": f"{_HERE}.booleans:BooleanDecoder",
+    "boolean": f"{_HERE}.categories:BooleanDecoder",
     "ordinal": f"{_HERE}.categories:CategoryDecoder",
     "joint": f"{_HERE}.joint:JointDecoder",
     "number": f"{_HERE}.numbers:NumberDecoder",
