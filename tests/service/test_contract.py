@@ -1,9 +1,12 @@
 """The collector answers as its OpenAPI document says, to requests that are made from the document.
 
+The document is the same for all collectors; here the reports in it are narrowed to those of the
+metrics of this one.
 Schemathesis makes valid and invalid requests for every operation and compares each answer with the
 document. HUBBUB_CONTRACT_EXAMPLES sets how many it draws at random for an operation.
 """
 
+import copy
 import gzip
 import itertools
 import json
@@ -41,6 +44,7 @@ METRICS = (
     make_metric("search", version=7, params=make_params(k=64, m=8)),  # base64 ends on "="
     make_metric("theme", version=2, params=make_params(k=24, m=1)),  # and without
 )
+_MOST = 6
 DESCRIBED = {200, 201, 400, 413, 415, 422}  # and others that take a fault or a crowd
 _ALL_METHODS = {"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"}
 _ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
@@ -177,7 +181,7 @@ def registry(tmp_path) -> Path:
 
 @pytest.fixture
 def open_to_all(registry, database) -> Iterator[Collector]:
-    with forked_collector(registry, database, ["--max-reports", "6"]) as collector:
+    with forked_collector(registry, database, ["--max-reports", str(_MOST)]) as collector:
         yield collector
 
 
@@ -185,7 +189,7 @@ def open_to_all(registry, database) -> Iterator[Collector]:
 def guarded(registry, database, tmp_path) -> Iterator[Collector]:
     config = tmp_path / "collector.toml"
     config.write_text(
-        f'max_reports = 6\n[ingest_keys.app]\nsha256 = "{_KEY_HASH}"\n'
+        f'max_reports = {_MOST}\n[ingest_keys.app]\nsha256 = "{_KEY_HASH}"\n'
         "reports_per_second = 1e9\nburst = 1_000_000_000\n"
     )
     with forked_collector(registry, database, ["--config", str(config)]) as collector:
@@ -249,6 +253,47 @@ def test_nothing_is_taken_without_the_key_that_the_document_asks_for(guarded, da
     assert not any(stored_count(database, metric) for metric in METRICS)
 
 
+def _narrow(document: dict[str, Any], *, has_key: bool) -> None:
+    """Let a document name the metrics, limits and keys of the collector that is tested."""
+    del document["paths"]["/v1/switch"]  # which test_switch.py tests
+    post = document["paths"]["/v1/reports"]["post"]
+    post["security"] = [{"ingestKey": []}] if has_key else []
+    schemas = document["components"]["schemas"]
+    schemas["Batch"]["properties"]["reports"]["maxItems"] = _MOST
+    for name, bits in (("Report", _base64), ("BinaryReport", _binary)):
+        kinds = []
+        for metric in METRICS:
+            kind = copy.deepcopy(schemas["Report"])
+            kind["properties"] |= {
+                "metric": {"const": metric.name},
+                "version": {"const": metric.version},
+                "cohort": {"type": "integer", "minimum": 0, "exclusiveMaximum": metric.params.m},
+                "bits": bits(metric.params.k // 8),
+            }
+            del kind["properties"]["slice"]
+            kinds.append(kind)
+        schemas[f"{name}s"] = {"anyOf": kinds}
+    batch = schemas["Batch"]
+    schemas["BinaryBatch"] = copy.deepcopy(batch)
+    for name in ("", "Binary"):
+        items = {"$ref": f"#/components/schemas/{name}Reports"}
+        schemas[f"{name}Batch"]["properties"]["reports"]["items"] = items
+    post["requestBody"]["content"][COMPACT] = {
+        "schema": {"$ref": "#/components/schemas/BinaryBatch"}
+    }
+
+
+def _base64(width: int) -> dict[str, Any]:
+    whole, rest = divmod(width, 3)
+    one = "[A-Za-z0-9+/]"
+    end = ("", f"{one}[AQgw]==", f"{one}{{2}}[AEIMQUYcgkosw048]=")[rest]
+    return {"type": "string", "pattern": f"^{one}{{{4 * whole}}}{end}$"}
+
+
+def _binary(width: int) -> dict[str, Any]:
+    return {"type": "string", "minLength": width, "maxLength": width}
+
+
 def explore(
     collector: Collector,
     *,
@@ -272,6 +317,7 @@ def explore(
         More of Schemathesis' hooks.
     """
     document = json.loads(send(collector.url, "GET", "/openapi.json").body)
+    _narrow(document, has_key=key is not None)
     options: dict[str, Any] = {
         "base-url": collector.url,
         "seed": 20140814,

@@ -1,10 +1,12 @@
 """Tables of the site that are made from the code or kept as data, so that no copy can differ."""
 
 import csv
+import json
 import posixpath
 import re
 import tomllib
 from collections.abc import Callable, Iterable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,10 @@ from pydantic import BaseModel
 
 from hubbub.collector.config.settings import AdminToken, IngestKey, Settings
 from hubbub.collector.config.sources import describe_default
-from hubbub.collector.ingest.openapi import openapi_document
 from hubbub.collector.operations.metrics import FAMILIES, FamilyType
 from hubbub.protocol.keys import METRIC, OPTIONAL, REQUIRED
 from hubbub.protocol.metric_types import types_for
 from hubbub.protocol.metric_types.base import MetricType
-from hubbub.protocol.registry import Registry
 
 ROOT = Path(__file__).parents[2]
 MEASURED = re.compile(r"^\[[^\]\n]+\]\(((?:\S*/)?data/[\w-]+\.csv)\)$", re.MULTILINE)
@@ -76,8 +76,7 @@ def _own_keys(a_type: type[MetricType]) -> tuple[str, ...]:
 
 def http() -> str:
     """Return the public interface as the collector's own OpenAPI document has it."""
-    example = Registry.parse((ROOT / "docs" / "examples" / "metrics.toml").read_text())
-    document = openapi_document(Settings(metrics=Path("metrics.toml")), example)
+    document = json.loads(files("hubbub.collector").joinpath("openapi.json").read_bytes())
     parts = []
     for path, operations in document["paths"].items():
         for verb, operation in operations.items():

@@ -8,9 +8,6 @@ import logging
 import math
 import traceback
 from collections.abc import Collection, Mapping
-from typing import Annotated
-
-import msgspec
 
 from hubbub.collector.http1 import HttpResponse
 from hubbub.protocol.errors import HubbubError
@@ -75,57 +72,6 @@ _SENT_AGAIN = frozenset({408, 429, 503})
 UNEXPECTED = "unexpected error; it has been logged"
 
 
-class ReportProblem(msgspec.Struct, forbid_unknown_fields=True):
-    """A report that will never be accepted as it is."""
-
-    report: Annotated[int, msgspec.Meta(ge=0)]
-    detail: str
-
-
-class UnknownVersion(msgspec.Struct, forbid_unknown_fields=True):
-    """A version of a metric that the collector doesn't know yet."""
-
-    metric: str
-    version: Annotated[int, msgspec.Meta(ge=1)]
-
-
-class Problem(msgspec.Struct, forbid_unknown_fields=True):
-    """Problem details (RFC 9457)."""
-
-    type: str
-    title: str
-    status: Annotated[int, msgspec.Meta(ge=400, le=599)]
-    detail: Annotated[
-        str, msgspec.Meta(description="Names the report, the field and what was expected.")
-    ]
-    errors: Annotated[list[ReportProblem], msgspec.Meta(min_length=1)] | msgspec.UnsetType = (
-        msgspec.UNSET
-    )
-    retry: (
-        Annotated[
-            bool,
-            msgspec.Meta(
-                description="True: keep the reports of `unknown`, and send them again later, as "
-                "after a 503; those that neither `unknown` nor `errors` names may go at once."
-            ),
-        ]
-        | msgspec.UnsetType
-    ) = msgspec.UNSET
-    unknown: Annotated[list[UnknownVersion], msgspec.Meta(min_length=1)] | msgspec.UnsetType = (
-        msgspec.UNSET
-    )
-    stored: (
-        Annotated[
-            bool,
-            msgspec.Meta(
-                description="False: nothing of this request was stored, so the reports may be sent "
-                "again under another `batch_id`, unless an earlier request had this one."
-            ),
-        ]
-        | msgspec.UnsetType
-    ) = msgspec.UNSET
-
-
 def problem(
     status: int,
     detail: str,
@@ -136,26 +82,30 @@ def problem(
     headers: Mapping[str, str] | None = None,
     is_unstored: bool = False,
 ) -> HttpResponse:
-    """Return an application/problem+json answer.
+    """Return an application/problem+json answer; openapi.json says what its members mean.
 
     `detail`: what was wrong and what was expected. `retry_after`: seconds after which to try again;
     rounded up. `reports`: details of single reports, by their index in the batch: the member
     "errors". `unknown`: versions that the collector doesn't know yet. `is_unstored`: say that
     nothing was stored, of a request that may be sent again.
     """
-    body = Problem("about:blank", http.HTTPStatus(status).phrase, status, detail)
+    body: dict[str, object] = {
+        "type": "about:blank",
+        "title": http.HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+    }
     if reports:
-        body.errors = [ReportProblem(index, text) for index, text in reports.items()]
+        body["errors"] = [{"report": index, "detail": text} for index, text in reports.items()]
     if unknown:
-        body.retry = True
-        body.unknown = [UnknownVersion(*one) for one in sorted(unknown)]
+        body["retry"] = True
+        body["unknown"] = [{"metric": name, "version": n} for name, n in sorted(unknown)]
     if is_unstored:
-        body.stored = False
+        body["stored"] = False
     fields = tuple((headers or {}).items())
     if retry_after is not None:
         fields += (("Retry-After", str(math.ceil(retry_after))),)
-    text = json.dumps(msgspec.to_builtins(body))
-    return HttpResponse(status, text.encode(), "application/problem+json", fields)
+    return HttpResponse(status, json.dumps(body).encode(), "application/problem+json", fields)
 
 
 def refusal(error: RefusalError) -> HttpResponse:

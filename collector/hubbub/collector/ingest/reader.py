@@ -1,17 +1,17 @@
 """From a request's body to a checked batch, ready to be stored.
 
 A body is decoded straight into structs that are made from the registry, so that the checks run in
-msgspec's C code; `openapi` publishes the schemas of the same structs. A compact body is taken
-section by section (`compact_reader`). Where either finds a report that isn't as expected, each is
-looked at, to name what is wrong or to accept an older version: both forms are judged by the same
-words. A batch is accepted or refused as a whole, and a refusal names the report and the field,
-never the client. Reports that are at fault for the registry alone may be kept apart instead.
+msgspec's C code. A compact body is taken section by section (`compact_reader`). Where either finds
+a report that isn't as expected, each is looked at, to name what is wrong or to accept an older
+version: both forms are judged by the same words. A batch is accepted or refused as a whole, and a
+refusal names the report and the field, never the client. Reports that are at fault for the registry
+alone may be kept apart instead.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import iter_unpack
 from typing import Annotated, Any, Literal, Union
@@ -26,7 +26,7 @@ from hubbub.collector.ingest.compact_reader import (
 from hubbub.collector.problems import BatchError
 from hubbub.protocol import compact
 from hubbub.protocol.checks import is_metric_name
-from hubbub.protocol.dimensions import LONGEST_SLICE, MOST_SLICES, SLICE, is_slice
+from hubbub.protocol.dimensions import MOST_SLICES, is_slice
 from hubbub.protocol.errors import (
     CompactError,
     TooManyReportsError,
@@ -42,21 +42,7 @@ from hubbub.storage import (
     NewBatch,
 )
 
-BATCH_ID = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[0-9a-f]{32}\Z",
-        description="16 random bytes; the same in every attempt.",
-    ),
-]
-SLICE_TEXT = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=rf"^{SLICE}\Z",
-        max_length=LONGEST_SLICE,
-        description="What it says of the app, such as platform=mac; empty: nothing.",
-    ),
-]
+_BATCH_ID = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
 _AT_REPORT = re.compile(r"reports\[(\d+)\]")
 _AT_PATH = re.compile(r"(?P<fault>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
 _IN_FULL = 8
@@ -66,81 +52,39 @@ _NAMES = 20
 _SLICES = 4096
 """Different slices whose meaning is remembered: some 200 bytes each."""
 
-_BASE64 = "[A-Za-z0-9+/]"
-_BASE64_ENDS = {0: "", 1: f"{_BASE64}[AQgw]==", 2: f"{_BASE64}{{2}}[AEIMQUYcgkosw048]="}
 
-
-def base64_bits(width: int) -> Any:
-    """Return the type of the bits of a report: so many bytes, which are Base64 in JSON."""
-    whole, rest = divmod(width, 3)
-    return Annotated[
-        bytes,
-        msgspec.Meta(
-            min_length=width,
-            max_length=width,
-            description=f"{width} bytes; bit j is bit j % 8 of byte j // 8.",
-            # The lengths alone would allow other characters, and one or two bytes more or less.
-            extra_json_schema={"pattern": f"^{_BASE64}{{{4 * whole}}}{_BASE64_ENDS[rest]}$"},
-        ),
-    ]
-
-
-def report_structs(
-    metrics: Iterable[Metric],
-    bits: Callable[[int], Any] = base64_bits,
-    name: str = "Report",
-    *,
-    for_document: bool = True,
-) -> dict[type[msgspec.Struct], Metric]:
-    """Make a struct for the reports of each metric's current version.
-
-    `bits`: returns the type of the bits, given the number of their bytes. `name`: with the metric's
-    name, the name of the struct. `for_document`: whether they say all that is expected; if not, a
-    report of any metric may have a slice, which is to be looked at.
-    """
-    metrics = list(metrics)
+def _report_structs(metrics: Sequence[Metric]) -> dict[type[msgspec.Struct], Metric]:
+    """Make a struct for the reports of each metric's current version."""
     structs = {}
     for metric in metrics:
+        width = metric.params.k // 8
         fields: list[Any] = [
-            (
-                "version",
-                Annotated[
-                    Literal[metric.version],
-                    msgspec.Meta(
-                        description="Or an earlier version, with that version's cohorts and bits."
-                    ),
-                ],
-            ),
+            ("version", Literal[metric.version]),
             ("cohort", Annotated[int, msgspec.Meta(ge=0, lt=metric.params.m)]),
-            ("bits", bits(metric.params.k // 8)),
+            ("bits", Annotated[bytes, msgspec.Meta(min_length=width, max_length=width)]),
+            # A batch has few slices: to look at each once is sooner done than at every report's.
+            ("slice", str, ""),
         ]
-        if metric.dimensions or not for_document:
-            fields.append(("slice", SLICE_TEXT if for_document else str, ""))
         tag: dict[str, Any] = {"tag_field": "metric", "tag": metric.name}
         if len(metrics) == 1:
             # The tag of a union with one member may be missing from a body; a field may not.
             fields.insert(0, ("metric", Literal[metric.name]))
             tag = {}
         struct = msgspec.defstruct(
-            f"{name}.{metric.name}",
-            fields,
-            namespace={"__doc__": metric.description},
-            forbid_unknown_fields=True,
-            gc=False,
-            **tag,
+            f"Report.{metric.name}", fields, forbid_unknown_fields=True, gc=False, **tag
         )
         structs[struct] = metric
     return structs
 
 
-def batch_struct(
-    reports: Iterable[type[msgspec.Struct]], max_reports: int, name: str = "Batch"
+def _batch_struct(
+    reports: Iterable[type[msgspec.Struct]], max_reports: int
 ) -> type[msgspec.Struct]:
     """Make a struct for batches of 1 to `max_reports` reports, each in one of some structs."""
     report: Any = Union[tuple(reports)]  # noqa: UP007 - made at run time
     some = Annotated[list[report], msgspec.Meta(min_length=1, max_length=max_reports)]
-    fields = [("batch_id", BATCH_ID), ("reports", some)]
-    return msgspec.defstruct(name, fields, forbid_unknown_fields=True)
+    fields = [("batch_id", _BATCH_ID), ("reports", some)]
+    return msgspec.defstruct("Batch", fields, forbid_unknown_fields=True)
 
 
 class _Report(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -152,7 +96,7 @@ class _Report(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True):
-    batch_id: BATCH_ID
+    batch_id: _BATCH_ID
     reports: Annotated[list[_Report], msgspec.Meta(min_length=1)]
 
 
@@ -199,10 +143,9 @@ class BatchReader:
             self._expected[key.metric][key.version] = ExpectedReports(key, one.params.m, one.width)
         self._usual = {
             struct: self._expected[metric.name][metric.version]
-            # A batch has few slices: to look at each once is sooner done than at every report's.
-            for struct, metric in report_structs(registry.values(), for_document=False).items()
+            for struct, metric in _report_structs(list(registry.values())).items()
         }
-        usual: type[Any] = batch_struct(self._usual, max_reports)
+        usual: type[Any] = _batch_struct(self._usual, max_reports)
         self._decode_usual = msgspec.json.Decoder(usual).decode
         most = max(expected.cohorts for expected in self._usual.values())
         self._cohorts = [cohort.to_bytes(COHORT_BYTES, "little") for cohort in range(most)]

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import datetime as dt
 import gc
-import json
 import signal
 import ssl
 import sys
@@ -18,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.resources import files as resources
 from typing import NamedTuple
 
 from hubbub.collector.access.admission import LoadLimiter
@@ -25,7 +25,6 @@ from hubbub.collector.config.settings import Settings
 from hubbub.collector.http1 import Head, HttpResponse
 from hubbub.collector.ingest.commit import Commit, GroupCommit, running_group_commit
 from hubbub.collector.ingest.frontend import Frontend
-from hubbub.collector.ingest.openapi import openapi_document
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.report_validator import ReportValidator
 from hubbub.collector.ingest.slice_limit import SliceLimit
@@ -53,6 +52,7 @@ _OBJECTS_A_COLLECTION = 20_000
 """Python's own 700 takes a tenth of the time; see the function that sets it."""
 _SWITCH_SECONDS = 0.0005
 """A tenth of Python's own: the loop waits that long for threads that compute."""
+_OPENAPI = HttpResponse(200, resources("hubbub.collector").joinpath("openapi.json").read_bytes())
 _lifecycle = get_logger(LIFECYCLE)
 
 
@@ -139,21 +139,8 @@ class Addresses(NamedTuple):
     probes: str | None
 
 
-class Description:
-    """Answers GET /openapi.json."""
-
-    def __init__(self, settings: Settings, registry: Registry) -> None:
-        self.use(settings, registry)
-
-    def use(self, settings: Settings, registry: Registry) -> None:
-        """Describe what these settings and this registry allow from now on."""
-        self._response = HttpResponse(
-            200, json.dumps(openapi_document(settings, registry)).encode()
-        )
-
-    def get(self, _head: Head) -> HttpResponse:
-        """Answer with the description."""
-        return self._response
+def _describe(_head: Head) -> HttpResponse:
+    return _OPENAPI
 
 
 @dataclass(frozen=True)
@@ -164,7 +151,6 @@ class Ingest:
     store: Store
     metrics: Metrics
     frontend: Frontend
-    description: Description
     routes: Routes
     probes: Probes
     commit: GroupCommit
@@ -189,7 +175,6 @@ class Ingest:
         self.files.current = found
         self.validator.use(registry)
         self.frontend.use(settings, reader, slice_limit)
-        self.description.use(settings, registry)
         self.metrics.reloaded(succeeded=True)
         _lifecycle.info("reloaded", metrics=len(registry), keys=len(settings.ingest_keys))
         if unheeded:
@@ -245,13 +230,12 @@ async def running_ingest(
             settings, reader, slice_limit, store, commit, limiter, validator, metrics
         )
         probes = Probes(settings, store, commit)
-        description = Description(settings, registry)
         switch = ServedSwitch(settings.switch, registry.application) if settings.switch else None
         routes = Routes(
             {
                 "/v1/reports": {"POST": frontend.begin}
                 | ({"OPTIONS": preflight} if settings.cors_origins else {}),
-                "/openapi.json": {"GET": description.get, "HEAD": description.get},
+                "/openapi.json": {"GET": _describe, "HEAD": _describe},
                 **({"/v1/switch": {"GET": switch.get, "HEAD": switch.get}} if switch else {}),
                 **probes.routes,
             },
@@ -289,7 +273,6 @@ async def running_ingest(
             store,
             metrics,
             frontend,
-            description,
             routes,
             probes,
             commit,
