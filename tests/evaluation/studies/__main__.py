@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from evaluation.studies import (
+    ablation,
     categories,
     cells,
     change,
@@ -61,7 +62,7 @@ def main() -> None:
 
 for name, study in STUDIES.items():
     main.add_command(study.command(name))
-for command in (change.main, joint_fields.main, regimes.main, releases.main):
+for command in (ablation.main, change.main, joint_fields.main, regimes.main, releases.main):
     main.add_command(command)
 
 

@@ -314,10 +314,10 @@ def draw_regime(seed: int, number: int, most_candidates: float = 1e5) -> Regime:
     """Return a random regime, the same for the same numbers."""
     rng = np.random.default_rng([seed, number])
     params = draw_params(rng)
-    reports = int(_log_uniform(rng, 1e3, 1e7))
-    shape, shares = draw_shares(rng, int(_log_uniform(rng, 3, 301)))
+    reports = int(log_uniform(rng, 1e3, 1e7))
+    shape, shares = draw_shares(rng, int(log_uniform(rng, 3, 301)))
     listed = _draw_listed(rng, shares)
-    absent = max(int(_log_uniform(rng, 10, most_candidates)) - int(listed.sum()), 0)
+    absent = max(int(log_uniform(rng, 10, most_candidates)) - int(listed.sum()), 0)
     return Regime(
         f"{seed}-{number}", params, reports, shape, shares, listed, absent, reports <= MOST_WHOLE
     )
@@ -331,8 +331,8 @@ def draw_crowded(seed: int, number: int, most: int = 1_200) -> Regime:
     """
     rng = np.random.default_rng([seed, number])
     k, h = 8 << int(rng.integers(4)), int(rng.integers(1, 4))
-    m = int(_log_uniform(rng, 4, 1600 / k))
-    n = min(int(k * m * _log_uniform(rng, 0.1, 1.5)), most)
+    m = int(log_uniform(rng, 4, 1600 / k))
+    n = min(int(k * m * log_uniform(rng, 0.1, 1.5)), most)
     return _crowded(f"crowded {seed}-{number}", rng, (k, h, m), n)
 
 
@@ -340,17 +340,17 @@ def draw_outnumbered(seed: int, number: int, most: int = 1_200) -> Regime:
     """Return a random regime of one to six cohorts with up to thrice as many candidates as rows."""
     rng = np.random.default_rng([seed, number])
     k, h, m = 16 << int(rng.integers(4)), int(rng.integers(1, 4)), int(rng.integers(1, 7))
-    n = min(int(k * m * _log_uniform(rng, 1, 3)) + 1, most)
+    n = min(int(k * m * log_uniform(rng, 1, 3)) + 1, most)
     return _crowded(f"outnumbered {seed}-{number}", rng, (k, h, m), n)
 
 
 def _crowded(name: str, rng: Generator, sizes: tuple[int, int, int], n: int) -> Regime:
     """Return a regime of n candidates with filters of k bits, h hashes and m cohorts."""
     params = _draw_noise(rng, *sizes)
-    shape, shares = draw_shares(rng, max(4, int(min(n, 300) * _log_uniform(rng, 0.1, 1))))
+    shape, shares = draw_shares(rng, max(4, int(min(n, 300) * log_uniform(rng, 0.1, 1))))
     slope = params.q_star - params.p_star
     information = params.h * slope**2 / (params.p_star * (1 - params.p_star))
-    reports = (len(shares) * _log_uniform(rng, 1.5, 12)) ** 2 / information
+    reports = (len(shares) * log_uniform(rng, 1.5, 12)) ** 2 / information
     listed = _draw_listed(rng, shares)
     return Regime(
         name, params, int(np.clip(reports, 1e3, 3e8)), shape, shares, listed,
@@ -369,9 +369,9 @@ def _draw_listed(rng: Generator, shares: FloatArray) -> BoolArray:
 
 def draw_params(rng: Generator) -> RapporParams:
     """Return random parameters: of one report a client, or with a permanent response, too."""
-    k = 8 * int(_log_uniform(rng, 1, 65))
-    h = int(_log_uniform(rng, 1, min(8, k // 4) + 1))
-    return _draw_noise(rng, k, h, int(_log_uniform(rng, 1, 129)))
+    k = 8 * int(log_uniform(rng, 1, 65))
+    h = int(log_uniform(rng, 1, min(8, k // 4) + 1))
+    return _draw_noise(rng, k, h, int(log_uniform(rng, 1, 129)))
 
 
 def _draw_noise(rng: Generator, k: int, h: int, m: int) -> RapporParams:
@@ -399,7 +399,7 @@ def draw_shares(rng: Generator, n: int) -> tuple[str, FloatArray]:
     )
 
 
-def _log_uniform(rng: Generator, low: float, high: float) -> float:
+def log_uniform(rng: Generator, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 

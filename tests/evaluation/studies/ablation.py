@@ -1,0 +1,567 @@
+"""The decoder without each of its mechanisms: what every one of them gains, and where.
+
+A mechanism is left out by putting something simpler in its place for one decoding, of the very
+reports that the whole decoder was given; what none of a case's decodings enters is the same
+without it, and isn't run. Truth is the collected reports'. The regimes of listed strings are
+random, with bits that are drawn, not hashed; google/rappor's cases and the open populations are
+those of their own studies. The table in docs/understand/statistics.md is of this study.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import click
+import numpy as np
+from numpy.random import Generator
+from scipy import special
+
+from evaluation.laboratory import Figure, run_trials
+from evaluation.measured_table import MeasuredTable
+from evaluation.studies import open_populations, rappor_cases
+from evaluation.studies.regimes import ALPHA, completed, draw_shares, log_uniform, timed
+from evaluation.studies.study import OUTPUT, show
+from evaluation.unlike_populations import HELD_OUT, TUNED
+from hubbub.decoder import CohortCounts, Decoding, decode
+from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.candidates import Candidates, hashed, make_design, mapped
+from hubbub.inference.open_strings import endings, gaps
+from hubbub.inference.open_strings.extension import Extensions, extend
+from hubbub.inference.parallel import cores
+from hubbub.inference.regression import estimates, rivals, search
+from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
+from hubbub.inference.testing.hash_null import HashNull
+from hubbub.protocol.params import RapporParams
+from hubbub.reporting.command_line import progress_bar
+
+WHOLE = "whole"
+"""Names the decoder that nothing is left out of."""
+# Of a regime, so that a decoding takes seconds at most.
+_MOST_POSITIONS, _MOST_ROWS, _MOST_HELD = 1e6, 2**14, 300
+_SHAPES_FROM = 10  # strings: of fewer, one has nearly all
+_INFERENCE = "hubbub.inference."
+
+
+def _alone(self: search.Search) -> search.SearchResult:
+    """Search by proposals and tests alone, however short the list is."""
+    fit = self._fit_fixed(np.empty(0, dtype=np.int64))
+    sums = estimates.candidate_sums(fit, self.candidates)
+    log_p = HashNull(
+        estimates.bounded_scores(fit.scores, fit.weights, self.params), self.params.h
+    ).log_tails(sums.total)
+    return replace(self, allowance=search.SEARCHED)._run_proposed(fit, log_p)
+
+
+def _strongest(fit: Any, candidates: Candidates, bits: Any, n: int) -> IntArray:
+    """Propose those whose marginal z-score would be significant among all (no Lasso)."""
+    sums = estimates.candidate_sums(fit, candidates)
+    z = sums.score / np.sqrt(np.maximum(sums.weight, 1e-300))
+    beyond = z + special.ndtri(1 / max(n, 2))
+    return search.keep_fittest(np.arange(len(z)), beyond, bits)
+
+
+def _scikit_learn(fit: Any, candidates: Candidates, bits: Any, n: int) -> IntArray:
+    """Propose by scikit-learn's non-negative Lasso, of the same penalty."""
+    from sklearn.linear_model import Lasso
+
+    if not len(candidates):
+        return np.empty(0, dtype=np.int64)
+    matrix = make_design(candidates.positions(slice(0, len(candidates))), candidates.params).matrix
+    weights, rates = fit.weights, bits.rate.ravel()
+    penalty = search.penalty(weights, matrix, n)
+    model = Lasso(alpha=penalty / weights.sum(), positive=True, tol=1e-6)
+    model.fit(matrix.T.tocsc(), rates, sample_weight=weights)
+    return search.keep_fittest(np.arange(len(candidates)), model.coef_, bits)
+
+
+def _normal_tails(self: HashNull, totals: FloatArray) -> FloatArray:
+    return special.log_ndtr(-self.z_scores(totals))
+
+
+def _plain(
+    share: FloatArray, std_error: FloatArray, *_: Any, **__: Any
+) -> tuple[FloatArray, FloatArray]:
+    return share - 1.96 * std_error, share + 1.96 * std_error
+
+
+def _no_gaps(*_: Any) -> gaps.Gaps:
+    return gaps.Gaps(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.bool_), False)
+
+
+def _plain_ends(survivors: Any, room: int, letters: Any) -> Extensions:
+    least = gaps.LEAST_EXPECTED * survivors.std_error
+    length = survivors.length + endings.LONGEST_END
+    return extend(
+        survivors.prefixes, survivors.worth, length, room, letters, least=least, whole=True
+    )
+
+
+def _like_nothing(_found: Any, _weights: Any, survivors: Any, *_: Any) -> Extensions:
+    return Extensions.none(survivors.length + endings.LONGEST_END)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+STRINGS: dict[str, Mapping[str, Any]] = {
+    "rivals": {"regression.search.models_with_rivals": lambda *_: {}},
+    "allies": {
+        "regression.search.selection_corrected_models": lambda tests, *_: rivals.Models(
+            tests.fit, tests.candidates
+        )
+    },
+    "decoys": {"regression.row_effects.RowEffects.feedback": _nothing},
+    "row effects": {"regression.search._FEW_COHORTS": 0},
+    "random effects": {
+        "regression.search.Search._run_random": lambda self, _fit: _alone(self),
+    },
+    "random effects of searched lists": {"regression.search._NEGLIGIBLE_PART": math.inf},
+    "whole lists": {"regression.search.Search.run": _alone},
+    "short lists": {"regression.search.is_short": lambda *_: False},
+    "Lasso": {"regression.search.select": _strongest},
+    "own Lasso, not scikit-learn's": {"regression.search.select": _scikit_learn},
+    "rescans": {"regression.search.SCANS": 2},
+    "allowance of the search": {"regression.search.SEARCHED": 1.0},
+    "bounded scores": {"regression.estimates._CLIP": math.inf},
+    "correlated bits": {
+        "regression.estimates.correlated_bits": lambda _f, _b, _p, each: np.zeros(each.shape[1])
+    },
+    "overdispersion": {"regression.estimates.overdispersion": lambda *_: 1.0},
+    "excess variance": {"regression.model.estimate_excess_variance": lambda *_: 0.0},
+    "tails over the hash": {
+        "testing.hash_null.HashNull.log_tails": _normal_tails,
+        "testing.hash_null.HashNull.log_tail": lambda self, total: float(
+            _normal_tails(self, np.array([total]))[0]
+        ),
+    },
+    "drawn chance above 1/2": {"testing.hash_null.HashNull.above_half": lambda _: 0.5},
+    "counting the absent": {
+        "regression.search.counted_tests": lambda log_p, _c, n=None, *_, **__: float(
+            n or len(log_p)
+        )
+    },
+    "intervals given detection": {"testing.intervals.after_selection": _plain},
+    "excess of the detected": {
+        "decoding.selection_bias": lambda *_: (0.0, 0.0),
+        "decoding.without_bias": lambda constrained, *_: constrained,
+    },
+    "refit beside the others": {
+        "regression.search.Search.of_detected": lambda _, found, __: found.fit
+    },
+}
+"""Of listed strings: by name, what is put in whose place, below `hubbub.inference`."""
+LIKELIHOOD = "likelihood"
+OPEN: dict[str, Mapping[str, Any]] = {
+    "families": {"open_strings.decoding._FEWEST_REPORTS": math.inf},
+    "gaps": {"open_strings.search.gaps_of": _no_gaps, "open_strings.endings.gaps_of": _no_gaps},
+    "far below gaps": {"open_strings.search._look_far_below_each": _nothing},
+    "unfamiliar": {"open_strings.search._look_for_the_unfamiliar": _nothing},
+    "unlearned and unfamiliar ends": {"open_strings.search.ends_of": _plain_ends},
+    "taught ends": {"open_strings.endings._like": _like_nothing},
+    "lengths of ends": {"open_strings.endings._likelier": lambda added, *_: np.ones(len(added))},
+    "ends spoken against": {
+        "open_strings.endings._spoken_for": lambda ends, *_: np.ones(len(ends), dtype=np.bool_)
+    },
+    "others' part of ends": {"open_strings.endings._left": lambda ends, *_: ends.expected},
+    "all beginnings": {"open_strings.search._Step.look_everywhere": _nothing},
+    "survivors' certainty": {
+        "open_strings.search._Step._real": lambda _, log_weighted: np.ones(len(log_weighted))
+    },
+    "survivors' saturation": {
+        "open_strings.gaps.Survivors.worth_of": lambda _, expected: expected
+    },
+    "survivors reweighted": {
+        "open_strings.search._Step._reweighted": lambda self: self.tests.log_weighted
+    },
+    "screening again": {"open_strings.search._MOST_SCREENINGS": 1},
+    "learned letters": {"open_strings.mixture.Mixture.learned": lambda self, *_: self},
+    "learned families": {
+        "open_strings.testing._learned": lambda tried, _: np.ones(tried.shape)
+    },
+}  # fmt: skip
+"""Of open strings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a decoding found, summed over decodings; squares are of errors in standard errors."""
+
+    found: float = 0
+    false: float = 0
+    present: float = 0
+    present_held: float = 0
+    detected_held: float = 0
+    squares: float = 0
+    known: float = 0
+    variation: float = 0
+    seconds: float = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        """Return the sums of both."""
+        return Tally(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Tally)))
+
+    @property
+    def false_share(self) -> float:
+        """False names among the detected; 0 if nothing was detected."""
+        return self.false / max(self.found + self.false, 1)
+
+
+@contextmanager
+def without(patches: Mapping[str, Any]) -> Iterator[None]:
+    """Put something in the place of names below `hubbub.inference`."""
+    with ExitStack() as stack:
+        for target, instead in patches.items():
+            stack.enter_context(patch(_INFERENCE + target, instead))
+        yield
+
+
+@contextmanager
+def entered(mechanisms: Mapping[str, Mapping[str, Any]]) -> Iterator[set[str]]:
+    """Collect which mechanisms a decoding enters; constants count as entered."""
+    names = set[str]()
+
+    def noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            names.add(name)
+            return original(*args, **kwargs)
+
+        return noted
+
+    of_target: dict[str, list[str]] = {}
+    for name, patches in mechanisms.items():
+        for target in patches:
+            of_target.setdefault(target, []).append(name)
+    with ExitStack() as stack:
+        for target, whose in of_target.items():
+            original = pkgutil.resolve_name(_INFERENCE + target)
+            if not callable(original):
+                names.update(whose)
+                continue
+            noted = original
+            for name in whose:
+                noted = noting(name, noted)
+            stack.enter_context(patch(_INFERENCE + target, noted))
+        yield names
+
+
+def tallied(truth: FloatArray, decoding: Decoding, seconds: float) -> Tally:
+    """Compare a decoding with the truth, shape (n,); candidates that set the same bits are one."""
+    same, truth = decoding.same_bits, truth.copy()
+    np.add.at(truth, same.first, truth[same.rows])
+    truth, found = truth[same.others(len(truth))], decoding.distinct()
+    known, present, detected = ~np.isnan(found.share), truth > 0, found.detected
+    held = (found.low <= truth) & (truth <= found.high)
+    z = ((found.share - truth) / np.maximum(found.std_error, 1e-300))[known]
+    constrained = found.constrained_share
+    apart = abs(float(constrained.sum() - truth.sum()))
+    return Tally(
+        found=int((detected & present).sum()),
+        false=int((detected & ~present).sum()),
+        present=int((known & present).sum()),
+        present_held=int((held & known & present).sum()),
+        detected_held=int((held & detected).sum()),
+        squares=float(z @ z),
+        known=int(known.sum()),
+        variation=(float(np.abs(constrained - truth).sum()) + apart) / 2,
+        seconds=seconds,
+    )
+
+
+def each_without(
+    made: Callable[[], tuple[Any, float]],
+    scored: Callable[[Any, float], Tally],
+    mechanisms: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Tally]:
+    """Return what the whole decoder finds, and without each mechanism that it enters."""
+    with entered(mechanisms) as names:
+        tallies = {WHOLE: scored(*made())}
+    for name in mechanisms.keys() & names:
+        with without(mechanisms[name]):
+            tallies[name] = scored(*made())
+    return tallies
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """Listed strings with drawn bits.
+
+    `shares`, shape (v,): of the strings that are held, the listed ones first; then so many absent
+    candidates. Twins are pairs of candidates that differ in one cohort.
+    """
+
+    name: str
+    params: RapporParams
+    reports: int
+    shares: FloatArray
+    listed: int
+    absent: int
+    twins: bool
+    mechanisms: tuple[str, ...]
+
+    @property
+    def work(self) -> float:
+        """About how long a trial takes."""
+        return float(self.listed + self.absent) * self.params.m
+
+    def collect(self, rng: Generator) -> tuple[CohortCounts, Candidates, FloatArray]:
+        """Draw bits, people and coins; return each candidate's share of the reports as well."""
+        params, n_held, n = self.params, len(self.shares), self.listed + self.absent
+        k, h, m = params.k, params.h, params.m
+        positions = rng.integers(k, size=(n_held + self.absent, m, h), dtype=np.int16)
+        mine = np.append(np.arange(self.listed), np.arange(n_held, n_held + self.absent))
+        if self.twins:
+            rng.shuffle(mine)
+            first, second = mine[: n // 2], mine[n // 2 : n // 2 * 2]
+            own, cohort = positions[second].copy(), rng.integers(m, size=len(second))
+            positions[second] = positions[first]
+            rows = np.arange(len(second))
+            positions[second, cohort] = own[rows, cohort]
+        reports = rng.multinomial(self.reports, np.full(m, 1 / m))
+        held, ones = np.zeros(n_held, dtype=np.int64), np.zeros((m, k), dtype=np.int64)
+        for c, size in enumerate(reports.tolist()):
+            of_cohort = rng.multinomial(size, self.shares)
+            filters = np.zeros((n_held, k), dtype=np.int64)
+            np.put_along_axis(filters, positions[:n_held, c].astype(np.intp), 1, axis=1)
+            true = of_cohort @ filters
+            held += of_cohort
+            ones[c] = rng.binomial(true, params.q_star) + rng.binomial(size - true, params.p_star)
+        truth = np.append(held / self.reports, np.zeros(self.absent))[mine]
+        candidates = mapped([str(row) for row in mine], positions[mine], params)
+        return CohortCounts(reports, ones), candidates, truth
+
+    def run(self, number: int) -> dict[str, Tally]:
+        """Decode a trial whole and without each mechanism."""
+        counts, candidates, truth = self.collect(np.random.default_rng([59, number, *self._seed]))
+        made = partial(
+            decode, counts, self.params, candidates, alpha=ALPHA, repeats=ONCE_OF_REPORTS
+        )
+        chosen = {name: STRINGS[name] for name in self.mechanisms if name in STRINGS}
+        return each_without(lambda: timed(made), partial(tallied, truth), chosen)
+
+    @property
+    def _seed(self) -> tuple[int, ...]:
+        return tuple(self.name.encode())
+
+
+def draw_regime(number: int, mechanisms: tuple[str, ...] = ()) -> Regime:
+    """Return a random regime of listed strings, the same for the same number."""
+    rng = np.random.default_rng([59, number])
+    k = 8 * int(log_uniform(rng, 1, 65))
+    h, m = (
+        int(log_uniform(rng, 1, min(8, k // 2) + 1)),
+        int(log_uniform(rng, 1, min(512, _MOST_ROWS // k) + 1)),
+    )
+    f, p, q = (rng.uniform(0, 0.6) * rng.integers(3)) / 2, *np.sort(rng.uniform(0.02, 0.98, 2))
+    p, q = (p, max(q, p + 0.1)) if rng.integers(4) else (max(q, p + 0.1), p)
+    params = RapporParams(k, h, m, f if f > 1e-6 else 0.0, min(p, 0.99), min(q, 0.99))
+    n = min(int(log_uniform(rng, 10, 10_001)), max(10, int(_MOST_POSITIONS / (m * h))))
+    most = min(n, _MOST_HELD)
+    there = (0, most, int(log_uniform(rng, 1, most + 1)))[min(int(rng.integers(12)), 2)]
+    unlisted = float(rng.uniform(0, 0.95) * rng.integers(2)) if there else 1.0
+    shares = (1 - unlisted) * _listed_shares(rng, there)
+    if unlisted:
+        others = draw_shares(rng, int(log_uniform(rng, 10, 301)))[1]
+        shares = np.append(shares, unlisted * others)
+    reports = int(log_uniform(rng, 300, 1e7))
+    twins = not rng.integers(8)
+    return Regime(
+        f"regime {number}", params, reports, shares / shares.sum(), there, n - there, twins,
+        mechanisms,
+    )  # fmt: skip
+
+
+def _listed_shares(rng: Generator, n: int) -> FloatArray:
+    """Return shares that add up to 1, of a random shape; or one string has 99%."""
+    if n >= _SHAPES_FROM and rng.integers(8):
+        return draw_shares(rng, n)[1]
+    shares = np.append(0.99, np.full(max(n - 1, 0), 0.01 / max(n - 1, 1)))[:n]
+    return np.asarray(shares / max(shares.sum(), 0.01))
+
+
+@dataclass(frozen=True, slots=True)
+class Rappor:
+    """One of google/rappor's cases, decoded as `auto` does."""
+
+    case: rappor_cases.RapporCase
+    mechanisms: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The case's."""
+        return self.case.name
+
+    @property
+    def work(self) -> float:
+        """As the case's, beside regimes."""
+        return 100 * self.case.work
+
+    def run(self, number: int) -> dict[str, Tally]:
+        """Decode a trial whole and without each mechanism."""
+        scenario = self.case.scenario(number)
+        collected = self.case.collect(scenario, number)
+        candidates = hashed(scenario.candidates, self.case.params)
+        truth = scenario.candidates_share(collected.holders)
+
+        def made(name: str = "auto") -> tuple[Decoding, float]:
+            def work() -> Decoding:
+                counted = decode(
+                    collected.counts, self.case.params, candidates, repeats=ONCE_OF_REPORTS
+                )
+                return completed(name, counted, collected.reports, candidates) or counted
+
+            return timed(work)
+
+        scored = partial(tallied, truth)
+        chosen = {name: STRINGS[name] for name in self.mechanisms if name in STRINGS}
+        tallies = each_without(made, scored, chosen)
+        if LIKELIHOOD in self.mechanisms:
+            tallies[LIKELIHOOD] = scored(*made("counts"))
+        return tallies
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A population of open strings, of whose strings nothing is known, or their alphabet."""
+
+    case: open_populations.OpenPopulation
+    told: bool
+    mechanisms: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The case's."""
+        return f"{self.case.name}{'-told' * self.told}"
+
+    @property
+    def work(self) -> float:
+        """As the case's."""
+        return self.case.work
+
+    def run(self, number: int) -> dict[str, Tally]:
+        """Search a trial whole and without each mechanism."""
+        people = self.case.people()
+        steps, hints = self.case.steps, open_populations.Hints()
+        if self.told:
+            steps = open_populations.told_steps(people)
+            hints["alphabet"] = "".join(people.values)
+        truth = dict(zip(people.values, people.shares.tolist(), strict=True))
+
+        def made() -> tuple[Decoding, float]:
+            return self.case.decoded(people, steps, np.random.default_rng([59, number]), **hints)
+
+        def scored(decoding: Decoding, seconds: float) -> Tally:
+            rows = decoding.largest_detected()
+            shares = np.array([truth.get(decoding.candidates[row], 0.0) for row in rows.tolist()])
+            there, low, high = shares > 0, decoding.low[rows], decoding.high[rows]
+            held = float(((low <= shares) & (shares <= high) & there).sum())
+            right = int(there.sum())
+            return Tally(right, len(rows) - right, right, held, held, seconds=seconds)
+
+        chosen = {name: OPEN[name] for name in self.mechanisms if name in OPEN}
+        return each_without(made, scored, chosen)
+
+
+def open_cases(mechanisms: tuple[str, ...]) -> list[Open]:
+    """Return all populations of a million clients at epsilon 4, untold."""
+    return [
+        Open(open_populations.OpenPopulation(name, 4.0, 10**6), False, mechanisms)
+        for name in (*TUNED, *HELD_OUT)
+    ]
+
+
+def ablation_table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> MeasuredTable:
+    """Return a table with a line for each part and mechanism, from what `main` writes."""
+    headings = ("part", "without", "entered in", "right", "gained by it", "false share",
+                "coverage", "given detection", "spread of z", "total variation",
+                "CPU s")  # fmt: skip
+    rows = []
+    for part, cases in results.items():
+        trials = [
+            {name: Tally(**each) for name, each in run.items()}
+            for case in cases
+            for run in case["runs"]
+        ]
+        whole = sum((trial[WHOLE] for trial in trials), Tally())
+        for name in dict.fromkeys(name for trial in trials for name in trial):
+            each = [trial.get(name, trial[WHOLE]) for trial in trials]
+            lost = [trial[WHOLE].found - one.found for trial, one in zip(trials, each, strict=True)]
+            figure, n = Figure.of(lost), len(lost)
+            of = max(whole.found, 1)
+            sums = sum(each, Tally())
+            rows.append((
+                part, name, f"{sum(name in trial for trial in trials)} of {n}",
+                f"{sums.found:,.0f}",
+                f"{figure.mean * n / of:+.1%} ± {figure.std_error * n / of:.1%}",
+                f"{sums.false_share:.3f}",
+                f"{sums.present_held / max(sums.present, 1):.3f}",
+                f"{sums.detected_held / max(sums.found + sums.false, 1):.3f}",
+                f"{math.sqrt(sums.squares / max(sums.known, 1)):.2f}",
+                f"{sums.variation / n:.4f}", f"{sums.seconds / n:.2f}",
+            ))  # fmt: skip
+    return MeasuredTable("The decoder without each of its mechanisms", headings, tuple(rows))
+
+
+@click.command("ablation")
+@click.option("--regimes", default=200, show_default=True, type=click.IntRange(0))
+@click.option("--rappor/--no-rappor", default=True, help="google/rappor's 41 cases.")
+@click.option("--open/--no-open", "populations", default=True, help="20 open populations.")
+@click.option("--mechanisms", help="Names, with commas between them; else all. 'none' for none.")
+@click.option("--runs", default=1, show_default=True, type=click.IntRange(1), help="Of each.")
+@click.option("--workers", type=click.IntRange(1), help="Processes; else one a core.")
+@click.option("--results", default="out/ablation.json", show_default=True,
+              type=click.Path(dir_okay=False, path_type=Path),
+              help="File for all that is found.")  # fmt: skip
+@click.option("--print", "again", is_flag=True, help="Print the file's table; run nothing.")
+@OUTPUT
+def main(
+    regimes: int,
+    rappor: bool,
+    populations: bool,
+    mechanisms: str | None,
+    runs: int,
+    workers: int | None,
+    results: Path,
+    again: bool,
+    output: tuple[Path, ...],
+) -> None:
+    """Decode whole and without each mechanism: random regimes, google/rappor's cases, open strings.
+
+    \b
+    gained by it names right with the mechanism and not without it, net, with its standard error
+    coverage     of present strings' intervals, and of the detected's
+    spread of z  root mean square of errors over standard errors
+    """
+    every = (*STRINGS, LIKELIHOOD, *OPEN)
+    chosen = tuple(mechanisms.split(",")) if mechanisms else every
+    if unknown := set(chosen) - {*every, "none"}:
+        raise click.UsageError(f"no such mechanism: {unknown}; there are {', '.join(every)}")
+    parts: dict[str, Sequence[Any]] = {
+        "regimes": [draw_regime(number, chosen) for number in range(regimes)],
+        "rappor": [Rappor(case, chosen) for case in rappor_cases.cases() if rappor],
+        "open": open_cases(chosen) if populations else [],
+    }
+    if not again:
+        found: dict[str, Any] = {}
+        for part, cases in parts.items():
+            with progress_bar(part) as bar:
+                scores = run_trials(cases, runs, workers or cores(), bar) if cases else ()
+            found[part] = [
+                {"case": case.name, "runs": [
+                    {name: {f.name: getattr(tally, f.name) for f in fields(Tally)}
+                     for name, tally in run.items()} for run in each]}
+                for case, each in zip(cases, scores, strict=True)
+            ]  # fmt: skip
+        results.parent.mkdir(parents=True, exist_ok=True)
+        results.write_text(json.dumps({p: cases for p, cases in found.items() if cases}))
+    show(ablation_table(json.loads(results.read_text())), output)
