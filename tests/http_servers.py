@@ -15,7 +15,7 @@ from typing import Any
 
 from evaluation.reference import compact as reference
 from hubbub.client import Batch, Report, batch_to_json
-from hubbub.protocol import compact
+from hubbub.protocol import wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Received:
         """The batch as JSON has it, whichever form it came in."""
         compressed = self.headers.get("Content-Encoding") == "gzip"
         body = gzip.decompress(self.body) if compressed else self.body
-        if self.headers["Content-Type"] == compact.MEDIA_TYPE:
+        if self.headers["Content-Type"] == wire.MEDIA_TYPE:
             decoded = reference.decode(body)
             assert decoded is not None
             batch_id, reports = decoded

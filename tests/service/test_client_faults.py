@@ -30,14 +30,14 @@ import resource
 from hubbub.client import delivery
 
 attempts = 0
-commit = delivery.ClientStore.commit_reports
+store = delivery.DeliveryLoop.store
 
-def counted(self, entries):
+def counted(self, outbox):
     global attempts
     attempts += 1
-    return commit(self, entries)
+    return store(self, outbox)
 
-delivery.ClientStore.commit_reports = counted
+delivery.DeliveryLoop.store = counted
 telemetry = open_telemetry(batch_size=10)
 record(telemetry, 5)
 telemetry.flush(0.2)

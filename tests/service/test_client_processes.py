@@ -13,8 +13,8 @@ import pytest
 from factories import make_metric, make_registry
 from http_servers import Answer, ScriptedServer, scripted_server
 from hubbub.client import Telemetry
-from hubbub.client.delivery import DeliveryScheduler, Fetch
-from hubbub.client.outbox import LeasedBatch
+from hubbub.client.delivery import DeliveryLoop, Fetch
+from hubbub.client.outbox import LeasedBatch, Outbox
 from service.apps import NOWHERE, SLACK, App, Gate, contents_by_id, next_line
 from service.posting import wait_until
 
@@ -452,11 +452,11 @@ def test_processes_that_share_an_outbox_deliver_each_batch_once(tmp_path):
 
 
 def test_flush_sees_what_another_process_stores_just_after_it_looked(tmp_path, monkeypatch):
-    look = DeliveryScheduler.next
+    look = DeliveryLoop.schedule
     stored: list[bool] = []
 
-    def look_too_early(scheduler: DeliveryScheduler, *, hurry: bool = False) -> object:
-        step = look(scheduler, hurry=hurry)
+    def look_too_early(loop: DeliveryLoop, outbox: Outbox, *, at_once: bool = False) -> object:
+        step = look(loop, outbox, at_once=at_once)
         if isinstance(step, float) and not stored:
             stored.append(True)
             app.run("telemetry = open_telemetry(); record(telemetry, 3); telemetry.close(0)")
@@ -465,7 +465,7 @@ def test_flush_sees_what_another_process_stores_just_after_it_looked(tmp_path, m
     with scripted_server() as server:
         app = App(tmp_path, server.url)
         telemetry = Telemetry(make_registry(), server.url, app.state)
-        monkeypatch.setattr(DeliveryScheduler, "next", look_too_early)
+        monkeypatch.setattr(DeliveryLoop, "schedule", look_too_early)
         assert telemetry.flush(30)
         telemetry.close()
     assert by_metric(server) == {"homepage": 3}
@@ -499,16 +499,16 @@ def test_database_that_another_process_keeps_locked_is_waited_for(tmp_path):
 
 def test_report_that_comes_while_the_outbox_is_looked_at_is_not_overlooked(tmp_path, monkeypatch):
     """One thread finds nothing to send, and before it rests another one brings something."""
-    look = DeliveryScheduler.next
+    look = DeliveryLoop.schedule
 
     def look_and_dawdle(
-        scheduler: DeliveryScheduler, *, hurry: bool = False
+        loop: DeliveryLoop, outbox: Outbox, *, at_once: bool = False
     ) -> LeasedBatch | Fetch | float:
-        step = look(scheduler, hurry=hurry)
+        step = look(loop, outbox, at_once=at_once)
         time.sleep(0.2 * isinstance(step, float))
         return step
 
-    monkeypatch.setattr(DeliveryScheduler, "next", look_and_dawdle)
+    monkeypatch.setattr(DeliveryLoop, "schedule", look_and_dawdle)
     with scripted_server() as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path, batch_size=1)
         for _ in range(3):

@@ -27,9 +27,9 @@ from hubbub.client import (
     UnknownMetricError,
 )
 from hubbub.client.aio import AsyncTelemetry
-from hubbub.client.errors import UnavailableError
 from hubbub.client.transport import DeliveryFailure
 from hubbub.protocol.bloom import bloom_bits
+from hubbub.protocol.errors import UnavailableError
 from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from service.apps import NOWHERE, bytes_on_disk, held_database
 from service.posting import wait_until

@@ -35,7 +35,7 @@ from hubbub.client.transport import (
     refusal_reason,
 )
 from hubbub.client.transport import Answer as Verdict
-from hubbub.protocol.compact import MEDIA_TYPE, batch_to_compact
+from hubbub.protocol.wire import MEDIA_TYPE, batch_to_compact
 
 DELIVERED, RETRY, REFUSED = Outcome.DELIVERED, Outcome.RETRY, Outcome.REFUSED
 BATCH = Batch((make_report(bits=2**128 - 2),))

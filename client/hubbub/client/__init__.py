@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from hubbub.client.base import consent_refusal
 from hubbub.client.encoder import Encoder
-from hubbub.client.errors import StateError
 from hubbub.client.interface import (
     AsyncTelemetryProtocol,
     Preview,
@@ -13,12 +11,13 @@ from hubbub.client.interface import (
     TelemetryProtocol,
 )
 from hubbub.client.ledger import MetricSpending, Spending
-from hubbub.client.telemetry import Telemetry
+from hubbub.client.telemetry import Telemetry, consent_refusal
 from hubbub.protocol.errors import (
     EncodingError,
     HubbubError,
     MetricError,
     ParameterError,
+    StateError,
     UnknownCategoryError,
     UnknownMetricError,
 )

@@ -13,7 +13,7 @@ import base64
 import contextlib
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -23,16 +23,11 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
-from hubbub.client.base import (
-    EXIT_SECONDS,
-    IDLE_SECONDS,
-    RETRY_DISK_SECONDS,
-    SPOOL_SECONDS,
-    BaseTelemetry,
-)
-from hubbub.client.delivery import ClientStore, Fetch
-from hubbub.client.errors import ReplacedSecretError, StateError, UnavailableError
+from hubbub.client.delivery import Fetch
 from hubbub.client.forks import notice_fork
+from hubbub.client.outbox import Outbox
+from hubbub.client.recorder import CLOSED
+from hubbub.client.telemetry import EXIT_SECONDS, IDLE_SECONDS, SPOOL_SECONDS, BaseTelemetry
 from hubbub.client.transport import (
     MAX_ANSWER,
     SWITCH_BYTES,
@@ -45,6 +40,7 @@ from hubbub.client.transport import (
     failure,
     switch_answer,
 )
+from hubbub.protocol.errors import ReplacedSecretError, StateError, UnavailableError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.wire import Batch
 
@@ -103,7 +99,7 @@ class AsyncTelemetry(BaseTelemetry):
 
     async def flush(self, timeout: float = 10.0) -> bool:
         """Send what waits, now; return whether everything was settled within `timeout` seconds."""
-        return await self._hurry_until(self._is_settled, timeout)
+        return await self._flush_until(self._delivery.is_settled, timeout)
 
     async def close(self, timeout: float = EXIT_SECONDS) -> None:
         """Send what waits, for at most `timeout` seconds and until an attempt fails, then stop.
@@ -115,25 +111,24 @@ class AsyncTelemetry(BaseTelemetry):
             return
         try:
             if timeout > 0:
-                await self._hurry_until(self._is_idle, timeout)
+                await self._flush_until(self._delivery.is_idle, timeout)
         finally:
             await self._stop()
 
-    async def _hurry_until(self, reached: Callable[[], bool], timeout: float) -> bool:
+    async def _flush_until(self, reached: Callable[[], bool], timeout: float) -> bool:
         """Send what waits, now; return whether a state was reached in time."""
         if self._recorder.disabled or self._loop is None:
             return False
         if elsewhere := self._running_elsewhere():
-            done = await _in_loop(elsewhere, self._hurry_until(reached, timeout), timeout)
+            done = await _in_loop(elsewhere, self._flush_until(reached, timeout), timeout)
             return bool(done)
         self._start()
-        with self._recorder.changed:
-            self._lanes.hurry()
+        self._delivery.begin_flush()
         self._wake.set()
         try:
             return await self._wait(reached, timeout) and self._recorder.disabled is None
         finally:
-            self._lanes.relax()
+            self._delivery.end_flush()
 
     async def forget(self) -> str:
         """Delete this client's secret, ledger and unsent reports; return what that means.
@@ -164,7 +159,7 @@ class AsyncTelemetry(BaseTelemetry):
 
     def _start(self) -> None:
         """Begin to store and to send in the loop that was entered, or in another if that ended."""
-        if self._loop is None or self._lanes.closed:
+        if self._loop is None or self._delivery.closed:
             return
         if elsewhere := self._running_elsewhere():
             with contextlib.suppress(RuntimeError):  # it has just ended
@@ -177,7 +172,7 @@ class AsyncTelemetry(BaseTelemetry):
         if self._tasks and self._loop is loop:
             return
         self._loop, self._wake = loop, asyncio.Event()
-        self._lanes.reset_after_fork()  # what the tasks of a loop that ended were doing
+        self._delivery.reset()  # what the tasks of a loop that ended were doing
         self._tasks = tuple(
             loop.create_task(self._with_store(work), name="hubbub")
             for work in (self._write, self._send)
@@ -200,7 +195,7 @@ class AsyncTelemetry(BaseTelemetry):
 
     def _store_queued(self) -> None:
         self._is_queued = False
-        self._store_now()
+        self._delivery.store_now()
 
     def _wake_up(self) -> None:
         loop = self._loop  # another thread may be closing
@@ -208,79 +203,80 @@ class AsyncTelemetry(BaseTelemetry):
             with contextlib.suppress(RuntimeError):  # the loop was closed, and this object not
                 loop.call_soon_threadsafe(self._wake.set)
 
-    async def _with_store(self, work: Callable[[ClientStore], Awaitable[None]]) -> None:
+    async def _with_store(self, work: Callable[[Outbox], Awaitable[None]]) -> None:
         """Do a lane's work with its own connection, as long as the state can be trusted."""
         former = None
         while self._is_running():
             try:
-                store = await self._in_pool(partial(self._open_store, former))
-                former = store.secret
+                outbox = await self._in_pool(partial(self._delivery.open, former))
+                former = outbox.secret
                 try:
-                    await work(store)
+                    await work(outbox)
                 finally:
-                    self._submit(store.close)
+                    self._submit(outbox.close)
                     if self._recorder.pending:  # perhaps the loop ends, and nobody closes this
                         self._store_soon()
             except UnavailableError as error:
-                self._note_unavailable(error)
-                await asyncio.sleep(RETRY_DISK_SECONDS)
+                self._delivery.note_unavailable(error)
+                await asyncio.sleep(self._delivery.RETRY_DISK_SECONDS)
             except ReplacedSecretError:
                 continue
             except Exception as error:  # an app must never fail because of telemetry
-                self._fail(error)
+                self._delivery.fail(error)
                 return
 
-    async def _write(self, store: ClientStore) -> None:
+    async def _write(self, outbox: Outbox) -> None:
+        """Store reports until closed (one task)."""
+        delivery = self._delivery
         while self._is_running():
-            await self._wait(self._has_work)
-            await self._wait(self._is_time_to_store, SPOOL_SECONDS)
-            if self._is_running() and not await self._in_pool(partial(self._store_waiting, store)):
-                await asyncio.sleep(RETRY_DISK_SECONDS)
+            await self._wait(delivery.has_work)
+            await self._wait(delivery.is_time_to_store, SPOOL_SECONDS)
+            if self._is_running() and await self._in_pool(partial(delivery.store, outbox)) is None:
+                await asyncio.sleep(delivery.RETRY_DISK_SECONDS)
 
-    async def _send(self, store: ClientStore) -> None:
+    async def _send(self, outbox: Outbox) -> None:
         """Bring batches to the collector until closed (another task)."""
+        settings, delivery = self._delivery.settings, self._delivery
         async with aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(
-                sock_connect=self._settings.connect_timeout,
-                total=self._settings.connect_timeout + self._settings.read_timeout,
+                sock_connect=settings.connect_timeout,
+                total=settings.connect_timeout + settings.read_timeout,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),  # a cookie would link batches
         ) as self._session:
-            await self._send_batches(store)
+            while self._is_running():
+                seen = delivery.changes  # before the disk is read, or a report would be overlooked
+                seconds = IDLE_SECONDS
+                if delivery.may_send():
+                    try:
+                        seconds = await self._send_once(outbox, seen)
+                    except UnavailableError:
+                        seconds = delivery.RETRY_DISK_SECONDS
+                if seconds:
+                    await self._wait(partial(delivery.is_time_to_send, seen), seconds)
 
-    async def _send_batches(self, store: ClientStore) -> None:
-        while self._is_running():
-            seen = self._lanes.changes  # before the disk is read, or a report would be overlooked
-            seconds = IDLE_SECONDS
-            if self._may_send():
-                try:
-                    seconds = await self._send_once(store, seen)
-                except UnavailableError:
-                    seconds = RETRY_DISK_SECONDS
-            if seconds:
-                await self._wait(partial(self._is_time_to_send, seen), seconds)
-
-    async def _send_once(self, store: ClientStore, seen: int) -> float:
+    async def _send_once(self, outbox: Outbox, seen: int) -> float:
         """Send a batch or ask for the switch, if that is due; return seconds until the next."""
-        step = await self._in_pool(partial(self._next_step, store))
+        delivery = self._delivery
+        step = await self._in_pool(partial(delivery.next_step, outbox))
         if isinstance(step, float):
-            self._note_end_of_sending(seen)
+            delivery.end_sending(seen)
             return step
         if isinstance(step, Fetch):
-            answer = await self._fetch(self._switch_address or "")
-            await self._in_pool(partial(self._obey, store, answer))
+            got = await self._fetch(self._switch_address or "")
+            await self._in_pool(partial(delivery.obey, outbox, got, self._switch_key))
             return 0.0
         answer = await self._post(step.batch)
-        self._note(answer)
-        await self._in_pool(partial(self._settle, store, step, answer))
+        delivery.note(answer, self._on_error)
+        await self._in_pool(partial(delivery.settle, outbox, step, answer))
         if answer.is_to_be_repeated:
-            self._note_end_of_sending(seen)
+            delivery.end_sending(seen)
         return 0.0
 
     async def _stop(self) -> None:
         tasks, self._tasks = self._tasks, ()
         loop, self._loop = self._loop, None
-        self._shut()
+        self._delivery.close(CLOSED)
         if loop is asyncio.get_running_loop():
             for task in tasks:
                 task.cancel()
@@ -290,9 +286,9 @@ class AsyncTelemetry(BaseTelemetry):
         self._pool.shutdown()
 
     def _store_the_rest(self) -> None:
-        if self._recorder.pending or self._lanes.withdrawn:
-            with closing(self._open_store()) as store:
-                self._store_waiting(store)
+        if self._recorder.pending or self._delivery.withdrawn:
+            with closing(self._delivery.open()) as outbox:
+                self._delivery.store(outbox)
 
     def _why_postponed(self) -> str | None:
         if self._has_loop() or self._recorder.disabled:
@@ -322,37 +318,43 @@ class AsyncTelemetry(BaseTelemetry):
     async def _attempt(self, request: BatchRequest) -> Answer:
         data, headers = request
         try:
-            proxy, login = await self._in_pool(lambda: _proxy_for(self._url))
-            tunnelled = self._url.startswith("https://")  # the login is for the proxy alone
-            async with self._session.post(
-                self._url,
-                data=data,
-                headers=headers if tunnelled else headers | login,
-                allow_redirects=False,
-                proxy=proxy,
-                proxy_headers=login if tunnelled else None,
-            ) as response:
-                answer = await _read(response.content)
-                return classify_response(response.status, response.headers, answer, time.time())
+            status, answered, body = await self._request("POST", self._url, headers, data)
         except _FAILURES as error:
             return failure(error, time.time())
+        return classify_response(status, answered, body, time.time())
 
     async def _fetch(self, address: str) -> bytes | Answer:
         """Ask for the switch, once, as every client does (never raises)."""
         try:
-            proxy, login = await self._in_pool(lambda: _proxy_for(address))
-            tunnelled = address.startswith("https://")
-            async with self._session.get(
-                address,
-                headers=SWITCH_HEADERS if tunnelled else SWITCH_HEADERS | login,
-                allow_redirects=False,
-                proxy=proxy,
-                proxy_headers=login if tunnelled else None,
-            ) as response:
-                body = await _read(response.content, SWITCH_BYTES)
-                return switch_answer(response.status, response.headers, body, time.time())
+            answered = await self._request("GET", address, SWITCH_HEADERS, most=SWITCH_BYTES)
         except _FAILURES as error:
             return failure(error, time.time())
+        return switch_answer(*answered, time.time())
+
+    async def _request(
+        self,
+        method: str,
+        address: str,
+        headers: Mapping[str, str],
+        data: bytes | None = None,
+        most: int = MAX_ANSWER,
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Return the status, the headers and at most so many bytes of an answer."""
+        proxy, login = await self._in_pool(lambda: _proxy_for(address))
+        tunnelled = address.startswith("https://")  # the login is for the proxy alone
+        async with self._session.request(
+            method,
+            address,
+            data=data,
+            headers=headers if tunnelled else {**headers, **login},
+            allow_redirects=False,
+            proxy=proxy,
+            proxy_headers=login if tunnelled else None,
+        ) as response:
+            body = b""
+            while piece := await response.content.read(most - len(body)):
+                body += piece
+            return response.status, response.headers, body
 
     async def _in_pool(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.wrap_future(self._submit(work))
@@ -385,7 +387,7 @@ async def _in_loop(
 @atexit.register
 def _store_all() -> None:
     for instance in list(_instances):
-        instance._store_now()
+        instance._delivery.store_now()
 
 
 _instances: weakref.WeakSet[AsyncTelemetry] = weakref.WeakSet()
@@ -405,10 +407,3 @@ def _proxy_for(address: str) -> tuple[URL | None, dict[str, str]]:
         return proxy_url, {}
     login = base64.b64encode(f"{proxy_url.user}:{proxy_url.password or ''}".encode()).decode()
     return proxy_url.with_user(None), {"Proxy-Authorization": f"Basic {login}"}
-
-
-async def _read(content: aiohttp.StreamReader, most: int = MAX_ANSWER) -> bytes:
-    body = b""
-    while piece := await content.read(most - len(body)):
-        body += piece
-    return body

@@ -1,8 +1,10 @@
-"""What a process does with its database: reports come in, batches go out when they are due.
+"""What happens between memory, disk and collector, a step at a time.
 
-`DeliveryScheduler` decides what is sent when. It knows the disk and the clock but neither network
-nor threads, so that tests play a day of trouble in a moment, and threads and asyncio share it.
-`ClientStore` gives it a connection to the database, and charges for reports as it stores them.
+`DeliveryLoop` stores what was recorded, and decides what is sent when. It knows the disk and the
+clock but neither network nor threads: two threads (`telemetry`) or two tasks of asyncio (`aio`)
+drive it, one that stores and one that sends, and tests play a day of trouble in a moment.
+Invariants: what is charged is stored, and no report leaves that isn't charged; and what came to the
+disk after the sender had looked is seen before anything counts as settled.
 """
 
 from __future__ import annotations
@@ -10,15 +12,17 @@ from __future__ import annotations
 import enum
 import os
 import sqlite3
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hubbub.client.encoder import Encoder
+from hubbub.client.forks import no_fork
 from hubbub.client.ledger import (
-    NOT_SAMPLED,
     REPLACED_BY_NEWER,
     REPORTED_TODAY,
     Account,
@@ -26,51 +30,60 @@ from hubbub.client.ledger import (
     Recording,
 )
 from hubbub.client.outbox import (
+    PATIENCE,
     LeasedBatch,
     Outbox,
+    count_waiting,
     delete_waiting,
     is_sent,
+    note_sent,
     round_robin,
     spool,
 )
-from hubbub.client.recorder import RecorderSettings
-from hubbub.client.storage import (
-    BUSY_SECONDS,
-    Storage,
-    count_waiting,
+from hubbub.client.recorder import REPLACED, WITHDRAWN, Recorder, log
+from hubbub.client.schedule import NOT_SAMPLED, Switch
+from hubbub.client.state import (
+    SHORT_PATIENCE,
+    State,
+    discard_unsent,
     forget_periods,
     load_account,
-    save_definitions,
-    save_memory,
-    save_periods,
-    save_rows,
+    open_state,
+    save_account,
 )
-from hubbub.client.switch import NO_SWITCH, Switch, claim_fetch, keep_switch, load_switch
-from hubbub.client.transport import Answer, Outcome, refusal_reason
-from hubbub.protocol.registry import Registry
+from hubbub.client.transport import Answer, DeliveryFailure, Outcome, refusal_reason
+from hubbub.protocol.errors import (
+    OtherApplicationError,
+    ReplacedSecretError,
+    StateError,
+    SwitchError,
+    UnavailableError,
+)
 
 if TYPE_CHECKING:
-    from hubbub.protocol.switch import SwitchFile
+    from hubbub.protocol.switch import VerifyKey
 
-MAX_AGE = 13 * 86_400.0
-"""Seconds: a day less than the collector remembers batch ids."""
 _LEASE_MARGIN = 30.0  # for a process that was suspended or starved between a lease and its answer
 _FIRST_DELAY = 1.0  # doubled after each failure: a collector that restarts is back within seconds
 _LONGEST_DELAY = 300.0  # reports come within five minutes of a collector's return
 _LONGEST_REQUESTED_DELAY = 86_400.0  # what a faulty Retry-After can cost at most: a day
 _LONGEST_WAIT = _LONGEST_REQUESTED_DELAY + _LONGEST_DELAY
 _IDLE = 3600.0  # seconds between looks if nothing waits; whoever spools wakes the sender
-_PAUSE = 0.5  # the shortest wait
+_PAUSE = 0.5  # the shortest wait, and while `flush` waits for what another process may be sending
 _LOOK_AGAIN = 60.0  # the longest, before looking for batches that other processes lease
+_NAMES_REPORTS = 422  # whose detail may quote a cohort, which doesn't belong in a log
 
 
-class DeliveryResult(NamedTuple):
-    """What became of a batch's reports by an answer."""
+class DeliverySettings(NamedTuple):
+    """How reports travel; see `Telemetry`."""
 
-    delivered: int = 0  # reports
-    refused: int = 0
-    reason: str = ""  # why they were refused, or given up
-    gone: int = 0  # reports that should be sent, or sent again, but have been deleted meanwhile
+    batch_size: int
+    batch_seconds: float
+    max_outbox_bytes: int
+    connect_timeout: float
+    read_timeout: float
+    origin: str = ""
+    switch_key: str | None = None  # None: obeys no switch; empty: one that nobody signs
 
 
 class Fetch(enum.Enum):
@@ -79,63 +92,401 @@ class Fetch(enum.Enum):
     SWITCH = "ask for the switch"
 
 
-class DeliveryScheduler:
-    """Decides what this process does next at the network.
+def system_chance() -> float:
+    """Return a uniform number in [0, 1) from the operating system."""
+    return int.from_bytes(os.urandom(7), "little") / 2**56
 
-    `batch_size`: reports that make a batch due at once. `batch_seconds`: seconds after which fewer
-    are due. Each wait is drawn between half and one and a half of it, so that clients don't all
-    send at the same time. `clock`: seconds since the epoch. `chance`: uniform in [0, 1), for
-    jitter. `daily`: metrics of which one report is sent a day. `claim_fetch`: returns whether the
-    switch is to be asked for at a moment; then nobody does for a day.
+
+class DeliveryLoop:
+    """Where a client's reports are, and the next step of whoever stores and of whoever sends.
+
+    `clock`: seconds since the epoch. `chance`: uniform in [0, 1): each wait for a fuller batch is
+    drawn between half and one and a half of `batch_seconds`, so that clients don't all send at the
+    same time. `refusal`: why consent is missing, if so. `on_disk`: unsent reports there, when this
+    process last looked. `withdrawn`: whether reports on disk are to be deleted before anything is
+    sent. `closed`: whether storing and sending are to end, storing once nothing waits. `changes`:
+    how often there came something that might be sent, or another reason to look. `postponed`: why
+    reports are stored and not sent, if so.
     """
+
+    RETRY_DISK_SECONDS = 5.0
+    """A full or locked disk is seldom freed sooner, and each try wakes it."""
 
     def __init__(
         self,
-        outbox: Outbox,
-        batch_size: int,
-        batch_seconds: float,
-        clock: Callable[[], float],
-        chance: Callable[[], float],
-        daily: Collection[str] = (),
-        claim_fetch: Callable[[float], bool] = lambda _: False,
+        recorder: Recorder,
+        folder: Path,
+        settings: DeliverySettings,
+        clock: Callable[[], float] = lambda: time.time(),  # noqa: PLW0108 (found when called)
+        chance: Callable[[], float] = system_chance,
     ) -> None:
-        self._outbox = outbox
-        self._daily = set(daily)
-        self._batch_size = batch_size
-        self._batch_seconds = batch_seconds
+        self.recorder = recorder
+        self.settings = settings
+        self.refusal: str | None = None
+        self.on_disk = 0
+        self.withdrawn = self.closed = False
+        self.last_error: DeliveryFailure | None = None
+        self._folder = folder
         self._clock = clock
         self._chance = chance
-        self._claim_fetch = claim_fetch
+        self._daily = {name for name, m in recorder.registry.items() if m.reports_per_day}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what other threads or tasks were doing, as in a forked child."""
+        self.is_flushing = self._retries = self._is_storing = False
+        self.changes = self._quiet_at = 0
+        self.postponed: str | None = None
+        self._storing = threading.Lock()
+        self._store_again_at = 0.0
         self._may_fetch = False
         self._failures = 0
-        self._not_before = 0.0
-        self._asked_to_wait_until = 0.0
+        self._not_before = self._asked_to_wait_until = 0.0
         self._batch_due: float | None = None
 
-    def next(self, *, hurry: bool = False) -> LeasedBatch | Fetch | float:
+    # What the driver notes, and asks before it waits; under the recorder's lock.
+
+    def close(self, reason: str | None = None) -> None:
+        """End storing and sending, and, if there is a reason, recording."""
+        with self.recorder.changed:
+            self.closed = True
+            self.recorder.disabled = self.recorder.disabled or reason
+            self.recorder.notify()
+
+    def begin_flush(self) -> None:
+        """Store and send without waiting for more, until `end_flush`."""
+        with self.recorder.changed:
+            self.is_flushing = True
+            self.retry()
+
+    def end_flush(self) -> None:
+        """Wait for full batches again."""
+        self.is_flushing = False
+
+    def retry(self) -> None:
+        """Look at once whether something can be sent, whatever failed before."""
+        with self.recorder.changed:
+            self._retries = True
+            self.changes += 1
+            self.recorder.notify()
+
+    def end_sending(self, seen: int) -> None:
+        """Note that no more can be sent now, of what there was when `changes` was `seen`."""
+        with self.recorder.changed:
+            self._quiet_at = seen
+            self.recorder.notify()
+
+    def has_work(self) -> bool:
+        """Whether there is a reason to store."""
+        return bool(self.recorder.pending) or self.withdrawn or self.closed
+
+    def is_time_to_store(self) -> bool:
+        """Whether not to wait for more recordings."""
+        is_full = len(self.recorder.pending) >= self.settings.batch_size
+        return is_full or self.is_flushing or self.withdrawn or self.closed
+
+    def may_send(self) -> bool:
+        """Whether anything may be sent at all."""
+        return not (self.recorder.disabled or self.withdrawn)
+
+    def is_time_to_send(self, seen: int) -> bool:
+        """Whether to look again, though the time to wait isn't over."""
+        return self.recorder.asks or self.closed or self.changes != seen
+
+    def is_idle(self) -> bool:
+        """Whether all is on disk and no more can be sent now."""
+        if self.recorder.disabled is not None:
+            return True
+        is_stored = not self.recorder.pending and not self._is_storing
+        return is_stored and self._quiet_at == self.changes
+
+    def is_settled(self) -> bool:
+        """Whether nothing waits anywhere."""
+        return self.recorder.disabled is not None or (self.is_idle() and not self.on_disk)
+
+    # Opening the state.
+
+    def open_state(self, *, raises: bool = False) -> None:
+        """Open the state, or note why that is impossible, for good or for now.
+
+        Raises `OtherApplicationError` if it is another application's, which only the app's author
+        can mend. `raises`: raise other trouble, too, unless another process is using the state.
+        """
+        try:
+            self._take_over(self._open_state(SHORT_PATIENCE))
+            with closing(self.open()) as outbox:
+                self._forget_periods(outbox)
+                self.recorder.obey(outbox.load_switch())
+        except StateError as error:
+            self.recorder.disable(str(error))
+            if raises or isinstance(error, OtherApplicationError):
+                raise
+        except UnavailableError as error:
+            self.note_unavailable(error)
+            if raises and not error.is_busy:
+                raise
+
+    def open(self, former: bytes | None = None, *, patience: float = PATIENCE) -> Outbox:
+        """Open the outbox, and the state too unless it is open (raises as `Outbox`).
+
+        `former`: a secret that has been replaced.
+        """
+        secret = self.recorder.secret
+        if secret is None or secret == former:  # else this process has replaced it itself
+            state = self._open_state(patience)
+            secret = state.secret
+            self._take_over(state)
+        settings = self.settings
+        outbox = Outbox(
+            self._folder,
+            self.recorder.registry.application,
+            secret,
+            origin=settings.origin,
+            max_bytes=settings.max_outbox_bytes,
+            # Twice, for a batch may go out once more as JSON, as `HttpSender` says.
+            lease_seconds=2 * (settings.connect_timeout + settings.read_timeout) + _LEASE_MARGIN,
+            switch_key=settings.switch_key,
+            patience=patience,
+        )
+        self.recorder.unavailable = None
+        return outbox
+
+    def note_unavailable(self, error: UnavailableError) -> None:
+        """Note that the state can't be used for now; log it once."""
+        if self.recorder.unavailable is None:
+            log("WARNING", f"hubbub can't use its state, and will try again: {error}")
+        self.recorder.unavailable = f"{error}; will try again"
+
+    def fail(self, error: Exception) -> None:
+        """Turn the client off, because its state can't be trusted, or by a mistake of ours."""
+        is_known = isinstance(error, StateError)
+        self.recorder.disable(str(error) if is_known else f"internal error: {error!r}")
+        self.recorder.drop_pending("disabled")
+
+    def discard_unsent(self) -> None:
+        """Delete the unsent reports of earlier runs, if there is a state and it can be used."""
+        try:
+            discarded = discard_unsent(self._folder, self.recorder.registry.application)
+        except UnavailableError:
+            self.withdrawn = True  # to be done before anything is sent
+            return
+        except StateError:
+            return
+        self.withdrawn, self.on_disk = False, 0
+        self.changes += 1
+        self.recorder.drop(WITHDRAWN, discarded)
+
+    def _open_state(self, patience: float) -> State:
+        return open_state(self._folder, self.recorder.registry, self.settings.origin, patience)
+
+    def _take_over(self, state: State) -> None:
+        self.on_disk = state.waiting
+        self.recorder.open(state.secret, state.account)
+        self.recorder.drop("restored state", state.discarded)
+
+    # Storing.
+
+    def store(self, outbox: Outbox) -> Charges | None:
+        """Delete what was withdrawn, then store what waits in memory.
+
+        Returns what became of the recordings; None if the disk can't be used for now. Raises
+        `StateError` if the state can't be trusted any more; the recordings are counted as lost.
+        """
+        with self._storing:
+            return self._store(outbox)
+
+    def store_now(self) -> None:
+        """Store what waits, on this thread, unless another thread, or this one, is at it."""
+        recorder = self.recorder
+        while recorder.pending and time.monotonic() >= self._store_again_at:
+            if recorder.disabled or not self._storing.acquire(blocking=False):
+                return
+            stored = False
+            try:
+                with closing(self.open(patience=SHORT_PATIENCE)) as outbox:
+                    stored = self._store(outbox) is not None
+            except UnavailableError as error:
+                self.note_unavailable(error)
+            except ReplacedSecretError:
+                stored = True  # the next turn opens the new one
+            except Exception as error:  # an app must never fail because of telemetry
+                self.fail(error)
+            finally:
+                if not stored:
+                    self._store_again_at = time.monotonic() + self.RETRY_DISK_SECONDS
+                self._storing.release()
+
+    def _store(self, outbox: Outbox) -> Charges | None:
+        recorder, charges = self.recorder, Charges([], 0, Counter())
+        changed = False
+        with recorder.changed:
+            self._is_storing = True
+        try:
+            with recorder.changed:
+                recordings, encoders = recorder.drain(outbox.secret), recorder.encoders()
+            withdrawn = self.withdrawn
+            if withdrawn:
+                self._clear(outbox)
+            if self.refusal is not None:  # recorded just before consent was withdrawn
+                recorder.give_up(WITHDRAWN)
+            elif recordings:
+                charges = self._commit(outbox, recordings, encoders)
+            changed = withdrawn or bool(recordings)
+        except UnavailableError as error:
+            self.note_unavailable(error)
+            recorder.requeue()
+            return None
+        except Exception as error:
+            is_replaced = isinstance(error, ReplacedSecretError)
+            recorder.give_up(REPLACED if is_replaced else "disabled")
+            raise
+        finally:
+            with recorder.changed:
+                self._is_storing = False
+                self.changes += changed
+                recorder.notify()
+        return charges
+
+    def _commit(
+        self, outbox: Outbox, recordings: Sequence[Recording], encoders: Mapping[str, Encoder]
+    ) -> Charges:
+        """Charge recordings to the stored account, and draw and spool their reports.
+
+        All in one transaction: what is charged is stored, and no report leaves that isn't charged.
+        """
+        registry = self.recorder.registry
+        with outbox.transaction() as connection:
+            now = self._clock()
+            account = load_account(connection, registry)
+            before, switch = account.copy(), outbox.switch(connection)
+
+            # What is off, or may not be reported today, isn't charged.
+            due, refused = self._due(connection, switch, account, recordings, now)
+            charges = account.charge(round_robin(due))
+            charges.refused.update(refused)
+
+            # Each admitted recording has a report, drawn now.
+            reports = [
+                encoders[cached.answer.metric].report(cached.response)
+                for cached in round_robin(charges.admitted)
+            ]
+            answers = {cached.answer for cached in charges.admitted}
+            save_account(connection, registry, before, account, answers)
+
+            # With reports_per_day the newest report replaces those that nobody can have seen.
+            replaced = sum(
+                delete_waiting(connection, name, outbox.origin)
+                for name in self._daily & {answer.metric for answer in answers}
+            )
+            spool(connection, reports, registry, outbox.origin, now)
+            forget_periods(connection, now)
+            waiting = count_waiting(connection, outbox.origin)
+        self.recorder.settle(account, charges)
+        self.recorder.obey(switch)
+        self.recorder.drop(REPLACED_BY_NEWER, replaced)
+        self._count_dropped(outbox)
+        self.on_disk = waiting
+        return charges
+
+    def _due(
+        self,
+        connection: sqlite3.Connection,
+        switch: Switch,
+        account: Account,
+        recordings: Sequence[Recording],
+        now: float,
+    ) -> tuple[list[Recording], Counter[str]]:
+        """Return the recordings that may be charged, and how many others there are, by reason."""
+        allowed, refused = [], Counter[str]()
+        for recording in recordings:
+            why = switch.refusal(*recording.key)
+            if why is None:
+                allowed.append(recording)
+                continue
+            refused[why] += 1
+            if why == NOT_SAMPLED:
+                account.wait(recording)
+
+        # With reports_per_day: the newest, unless one may have arrived on this day already. It is
+        # this moment's day and not the recording's, for it bounds what arrives on one day.
+        names = [recording.own.answer.metric for recording in allowed]
+        newest = {name: index for index, name in enumerate(names) if name in self._daily}
+        sent = {name for name in newest if is_sent(connection, name, now)}
+        due = []
+        for index, name in enumerate(names):
+            if name in sent:
+                refused[REPORTED_TODAY] += 1
+            elif newest.get(name, index) != index:
+                refused[REPLACED_BY_NEWER] += 1
+            else:
+                due.append(allowed[index])
+        return due, refused
+
+    def _clear(self, outbox: Outbox) -> None:
+        """Delete what wasn't sent before consent was withdrawn."""
+        self.withdrawn = False  # another no may come meanwhile
+        try:
+            self.recorder.drop(WITHDRAWN, outbox.clear(self._clock()))
+        except UnavailableError:
+            self.withdrawn = True
+            raise
+        self.on_disk = outbox.waiting()
+
+    def _forget_periods(self, outbox: Outbox) -> None:
+        with outbox.transaction() as connection:
+            forget_periods(connection, self._clock())
+
+    def _count_dropped(self, outbox: Outbox) -> None:
+        for reason, count in outbox.dropped.items():
+            self.recorder.drop(reason, count)
+        outbox.dropped.clear()
+
+    # Sending.
+
+    def next_step(self, outbox: Outbox) -> LeasedBatch | Fetch | float:
+        """Return the batch to send now, or the seconds until there may be one."""
+        with self.recorder.changed:
+            retries, self._retries = self._retries, False
+        if retries:
+            self.reset_backoff(outbox)
+        if self.recorder.take_question():
+            self.recorder.obey(outbox.load_switch())  # another process may have asked
+            self.ask()
+        at_once = self.is_flushing
+        step = self.schedule(outbox, at_once=at_once)
+        self._count_dropped(outbox)
+        if isinstance(step, float):
+            self.on_disk = outbox.waiting()
+            if at_once and self.on_disk:  # another process may have spooled them since
+                step = min(step, _PAUSE)
+            if self.recorder.has_old_period():
+                self._forget_periods(outbox)
+        return step
+
+    def schedule(self, outbox: Outbox, *, at_once: bool = False) -> LeasedBatch | Fetch | float:
         """Return a batch to send now, or the seconds until it is worth asking again.
 
         Or to fetch the switch: after the collector has answered, so at a time at which this client
         shows itself anyway, or where it would have, but for the switch (see `ask`).
 
-        `hurry`: don't wait for a full batch.
+        `at_once`: don't wait for a full batch.
         """
-        now = self._clock()
-        spooled = self._outbox.spooled(now)
+        now, settings = self._clock(), self.settings
+        spooled = outbox.spooled(now)
         wait = self._until_due(spooled, now)
         if now < self._not_before <= now + _LONGEST_WAIT:
-            self._outbox.trim(now)
+            outbox.trim(now)
             return self._not_before - now
         may_fetch, self._may_fetch = self._may_fetch, False
-        if may_fetch and self._claim_fetch(now):
+        if may_fetch and outbox.claim_fetch(now):
             return Fetch.SWITCH
-        least = 1 if hurry or wait <= 0 else self._batch_size
-        batch = self._outbox.lease(now, least, self._batch_size)
+        least = 1 if at_once or wait <= 0 else settings.batch_size
+        batch = outbox.lease(now, least, settings.batch_size)
         if spooled >= least:
             wait, self._batch_due = _IDLE, None
-        if batch is None and self._outbox.has_batches():  # another process is sending
+        if batch is None and outbox.has_batches():  # another process is sending
             wait = min(wait, _LOOK_AGAIN)
-        return batch or max(min(wait, self._outbox.rest(now)), _PAUSE)
+        return batch or max(min(wait, outbox.seconds_put_off(now)), _PAUSE)
 
     def ask(self) -> None:
         """Fetch the switch, unless that was done of late, though nothing is sent: all may be off.
@@ -144,52 +495,92 @@ class DeliveryScheduler:
         """
         self._may_fetch = True
 
-    def reset_backoff(self) -> None:
+    def reset_backoff(self, outbox: Outbox) -> None:
         """Try again at once, unless the collector asked to wait."""
         self._failures = 0
         self._not_before = self._asked_to_wait_until
-        self._outbox.end_waits()
+        outbox.end_waits()
 
-    def settle(self, batch: LeasedBatch, answer: Answer) -> DeliveryResult:
-        """Let an answer take effect."""
-        if answer.unknown:
-            named = {index for index in answer.refused if index < batch.reports}
-            is_there = self._outbox.put_off(
-                batch, answer.unknown, named, self._clock(), self._chance
-            )
+    def settle(self, outbox: Outbox, batch: LeasedBatch, answer: Answer) -> None:
+        """Let the collector's answer to a batch take effect."""
+        named = {index for index in answer.refused if index < batch.reports}
+        is_there, refused, delivered = True, 0, 0
+        if not answer.unknown:
+            sent = self._daily & {report.metric for report in batch.batch.reports}
+            if sent and (answer.may_be_stored or not answer.is_to_be_repeated):
+                with outbox.transaction() as connection:
+                    note_sent(connection, sent, self._clock())
+        if answer.is_to_be_repeated:
+            self._back_off(answer.retry_after)
+            is_there = outbox.release(batch, may_be_stored=answer.may_be_stored)
+        else:
+            # Any word from the collector itself ends the back-off.
             self._failures = 0
             self._not_before = self._asked_to_wait_until = 0.0
             self._may_fetch = True
-            gone = 0 if is_there else batch.reports - len(named)
-            reason = refusal_reason(answer) if named else ""
-            return DeliveryResult(0, len(named), reason, gone)
-        sent = self._daily & {report.metric for report in batch.batch.reports}
-        if sent and (answer.may_be_stored or not answer.is_to_be_repeated):
-            self._outbox.note_sent(sent, self._clock())
-        if answer.outcome is Outcome.RETRY:
-            self._back_off(answer.retry_after)
-            is_there = self._outbox.release(batch, may_be_stored=answer.may_be_stored)
-            return DeliveryResult(gone=0 if is_there else batch.reports)
-        self._failures = 0
-        self._not_before = self._asked_to_wait_until = 0.0
-        self._may_fetch = True
-        if answer.outcome is Outcome.DELIVERED:
-            self._outbox.remove(batch)
-            return DeliveryResult(batch.reports)
-        named = {index for index in answer.refused if index < batch.reports}
-        refused = named or range(batch.reports)
-        self._outbox.remove(batch, refused)
-        return DeliveryResult(0, len(refused), refusal_reason(answer))
+            if answer.unknown:
+                now, unknown = self._clock(), answer.unknown
+                refused = len(named)
+                is_there = outbox.put_off(batch, unknown, named, now, self._chance)
+            elif answer.outcome is Outcome.DELIVERED:
+                delivered = batch.reports
+                outbox.remove(batch)
+            else:
+                refused = len(named) or batch.reports
+                outbox.remove(batch, named or range(batch.reports))
+
+        with self.recorder.changed:
+            self.recorder.delivered += delivered
+        self.recorder.drop(refusal_reason(answer), refused)
+        if self.refusal is not None and not is_there:  # deleted while it was sent
+            self.recorder.drop(WITHDRAWN, batch.reports - refused)
+        self._count_dropped(outbox)
+        self.on_disk = outbox.waiting()
+
+    def note(self, answer: Answer, on_error: Callable[[DeliveryFailure], object] | None) -> None:
+        """Keep, log and report why an attempt failed, if it did."""
+        error = answer.error
+        if error is None:
+            return
+        self.last_error = error
+        detail = "status 422" if error.status == _NAMES_REPORTS else error.detail
+        log("DEBUG", f"hubbub didn't deliver a batch ({error.kind}): {detail}")
+        if on_error is not None:
+            try:
+                on_error(error)
+            except Exception as mistake:
+                log("WARNING", f"on_error raised {type(mistake).__name__}")
+
+    def obey(self, outbox: Outbox, answer: bytes | Answer, key: VerifyKey | None) -> None:
+        """Let a switch take effect; go on as before if there is none that may be obeyed."""
+        if not isinstance(answer, bytes):
+            detail = answer.error.detail if answer.error else ""
+            log("DEBUG", f"hubbub has no new switch: {detail}")
+            return
+        with no_fork():
+            from hubbub.protocol.switch import SwitchFile
+
+        try:
+            file = SwitchFile.parse(answer)
+            with no_fork():
+                file.check(self.recorder.registry.application, key, self._clock())
+        except SwitchError as error:
+            log("WARNING", f"hubbub goes on with the switch as before: {error}")
+            return
+        if not outbox.keep_switch(file.body, file.document.issued):
+            log("WARNING", "hubbub goes on with the switch as before: a later one is obeyed")
+        self.recorder.obey(outbox.load_switch())
 
     def _until_due(self, spooled: int, now: float) -> float:
         """Return the seconds until a batch is due, however small; 0 or less: now."""
         if not spooled:
             self._batch_due = None
             return _IDLE
+        seconds = self.settings.batch_seconds
         if self._batch_due is None:
-            self._batch_due = now + self._batch_seconds * (0.5 + self._chance())
+            self._batch_due = now + seconds * (0.5 + self._chance())
         wait = self._batch_due - now
-        return wait if wait <= 1.5 * self._batch_seconds else 0.0  # the clock was set back
+        return wait if wait <= 1.5 * seconds else 0.0  # the clock was set back
 
     def _back_off(self, asked: float | None) -> None:
         now = self._clock()
@@ -198,157 +589,3 @@ class DeliveryScheduler:
         requested = min(asked or 0.0, _LONGEST_REQUESTED_DELAY)
         self._asked_to_wait_until = now + requested
         self._not_before = now + requested + bound * self._chance()
-
-
-def system_chance() -> float:
-    """Return a uniform number in [0, 1) from the operating system."""
-    return int.from_bytes(os.urandom(7), "little") / 2**56
-
-
-class CommitResult(NamedTuple):
-    """What a transaction stored."""
-
-    account: Account  # as it is stored now
-    charges: Charges
-    waiting: int  # reports that are on disk now
-    switch: Switch  # as it is stored now
-
-
-class ClientStore:
-    """A connection to the database, and what the client does with it.
-
-    `folder`: the state directory. `secret`: the client's; the database must belong to it. `clock`:
-    seconds since the epoch. `chance`: uniform in [0, 1), for jitter. `patience`: seconds to wait
-    for other connections' transactions. Raises `StateError` if the database is missing or damaged.
-    Raises `UnavailableError` if it can't be opened for now.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        registry: Registry,
-        settings: RecorderSettings,
-        secret: bytes,
-        clock: Callable[[], float] = lambda: time.time(),  # noqa: PLW0108 (found when called)
-        chance: Callable[[], float] = system_chance,
-        *,
-        patience: float = BUSY_SECONDS,
-    ) -> None:
-        # Twice, for a batch may go out once more as JSON, as `HttpSender` says.
-        lease = 2 * (settings.connect_timeout + settings.read_timeout) + _LEASE_MARGIN
-        self._registry = registry
-        self.secret = secret
-        self._clock = clock
-        self._encoders = {name: Encoder(metric, secret) for name, metric in registry.items()}
-        self._origin = settings.origin
-        self._switch_key = settings.switch_key
-        self._storage = Storage(folder, registry.application, patience=patience)
-        self.outbox = Outbox(
-            self._storage,
-            secret,
-            settings.origin,
-            settings.max_outbox_bytes,
-            MAX_AGE,
-            lease,
-            switch=self._switch,
-        )
-        self._daily = {name for name, metric in registry.items() if metric.reports_per_day}
-        self.scheduler = DeliveryScheduler(
-            self.outbox,
-            settings.batch_size,
-            settings.batch_seconds,
-            clock,
-            chance,
-            self._daily,
-            self._claim_fetch,
-        )
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.outbox.close()
-        self._storage.close()
-
-    def commit_reports(self, recordings: Sequence[Recording]) -> CommitResult:
-        """Charge recordings to the stored account, and draw and spool their reports.
-
-        All in one transaction: what is charged is stored, and no report leaves that isn't charged.
-        """
-        with self._storage.transaction(self.secret) as connection:
-            account = load_account(connection, self._registry)
-            before = account.copy()
-            now = self._clock()
-            switch = self._switch(connection)
-            by_reason = switch.sort(recordings)
-            due, refused = self._due_today(connection, by_reason.pop(None), now)
-            for recording in by_reason.get(NOT_SAMPLED, ()):
-                account.wait(recording)
-            charges = account.charge(round_robin(due))
-            charges.refused.update(refused)
-            charges.refused.update({why: len(off) for why, off in by_reason.items() if why})
-            reports = [
-                self._encoders[cached.answer.metric].report(cached.response)
-                for cached in round_robin(charges.admitted)
-            ]
-            answers = {cached.answer for cached in charges.admitted}
-            save_rows(connection, map(account.ledger.row, answers))
-            save_definitions(connection, [self._registry[answer.metric] for answer in answers])
-            save_memory(connection, self._registry, before.memory, account.memory)
-            save_periods(connection, before.periods, account.periods)
-            replaced = sum(
-                delete_waiting(connection, name, self._origin)
-                for name in self._daily & {answer.metric for answer in answers}
-            )
-            spool(connection, reports, self._registry, self._origin, now)
-            forget_periods(connection, now)
-            waiting = count_waiting(connection, self._origin)
-        self.outbox.dropped.update({REPLACED_BY_NEWER: replaced} if replaced else {})
-        return CommitResult(account, charges, waiting, switch)
-
-    def _due_today(
-        self, connection: sqlite3.Connection, recordings: Sequence[Recording], now: float
-    ) -> tuple[Sequence[Recording], Counter[str]]:
-        """Return the recordings without those that `reports_per_day` forbids, and these by reason.
-
-        It goes by this moment and not by those of the recordings, for it is reports that arrive on
-        one day which it bounds.
-        """
-        names = [recording.own.answer.metric for recording in recordings]
-        newest = {name: index for index, name in enumerate(names) if name in self._daily}
-        if not newest:
-            return recordings, Counter()
-        sent = {name for name in newest if is_sent(connection, name, now)}
-        due, refused = [], Counter[str]()
-        for index, name in enumerate(names):
-            if name in sent:
-                refused[REPORTED_TODAY] += 1
-            elif newest.get(name, index) != index:
-                refused[REPLACED_BY_NEWER] += 1
-            else:
-                due.append(recordings[index])
-        return due, refused
-
-    def load_switch(self) -> Switch:
-        """Return what is off."""
-        with self._storage.transaction(self.secret) as connection:
-            return self._switch(connection)
-
-    def keep_switch(self, file: SwitchFile) -> bool:
-        """Obey a checked switch from now on, unless a signed one is later; return whether so."""
-        with self._storage.transaction(self.secret) as connection:
-            return keep_switch(connection, file, self._switch_key or "")
-
-    def _switch(self, connection: sqlite3.Connection) -> Switch:
-        if self._switch_key is None:
-            return NO_SWITCH
-        return load_switch(connection, self.secret, self._switch_key)
-
-    def _claim_fetch(self, now: float) -> bool:
-        if self._switch_key is None:
-            return False
-        with self._storage.transaction(self.secret) as connection:
-            return claim_fetch(connection, now, self._switch_key)
-
-    def forget_periods(self) -> None:
-        """Delete the answers of past periods."""
-        with self._storage.transaction(self.secret) as connection:
-            forget_periods(connection, self._clock())

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-from hubbub.client.errors import StateError
 from hubbub.client.randomness import (
     ByteStream,
     KeyedStream,
@@ -24,7 +23,7 @@ from hubbub.client.randomness import (
     uniform_below,
 )
 from hubbub.client.schedule import Period, period_at
-from hubbub.protocol.errors import EncodingError
+from hubbub.protocol.errors import EncodingError, StateError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.responses import Response, Subset, Window

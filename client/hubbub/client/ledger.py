@@ -7,7 +7,7 @@ times decide, and changes of values may use only the rest (docs/protocol, sectio
 
 A recording is charged once: by the writer, to the stored account, in the transaction that stores
 its report. So whichever of several processes comes first wins, the others report its answer, and no
-cap is exceeded. There is no I/O here: `storage` keeps the rows, in which values are keyed digests.
+cap is exceeded. There is no I/O here: `state` keeps the rows, in which values are keyed digests.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ NOT_CHOSEN = "another metric of its group is answered"
 PERIODS_USED_UP = "more periods than max_periods"
 OVER_BUDGET = "over the lifetime budget"
 PERIOD_OVER = "recorded in a period that is over"
-SWITCHED_OFF = "switched off"
-NOT_SAMPLED = "not in the sample"
 CHANGED_DEFINITION = "definition changed without a new version"
 _NUMBER_BYTES = 4  # big-endian, as long as the largest max_values or max_periods needs
 _TOLERANCE = 1 + 1e-9
@@ -140,7 +138,7 @@ class ClientLedger:
     `rows`: what is stored, also of metrics and versions that aren't registered (any more).
     `unusable`: metrics whose definition changed under the same version; they count as not
     registered. `revealing`: metrics and versions that were reported while a change of values would
-    have been seen. `revealing`: the same, with what was entered since.
+    have been seen.
     """
 
     def __init__(
@@ -312,6 +310,12 @@ class Recording(NamedTuple):
     period: Period | None = None  # the client's, then; None with ``memory = "value"``
     begins: bool = True  # whether that was its first day, on which a client may start at once
 
+    @property
+    def key(self) -> tuple[str, int, int | None]:
+        """The metric, its version, and the number of the period: what a switch goes by."""
+        answer = self.own.answer
+        return answer.metric, answer.version, self.period and self.period.number
+
 
 class Decision(NamedTuple):
     """What becomes of a recording."""
@@ -330,7 +334,7 @@ class Charges(NamedTuple):
     refused: Counter[str]  # the others, by reason
 
 
-def recall(
+def period_in_use(
     last: LastPeriod | None, metric: Metric, period: Period, now: float
 ) -> LastPeriod | None:
     """Return the last period as it is at this moment; None if the client may answer in another.
@@ -410,7 +414,7 @@ class Account:
             metric = self._registry[recording.own.answer.metric]
             for name in self._registry.shares_periods(metric):
                 last = self.periods.get(name)
-                if kept := recall(last, metric, recording.period, recording.recorded_at):
+                if kept := period_in_use(last, metric, recording.period, recording.recorded_at):
                     found[name] = kept
         return found
 

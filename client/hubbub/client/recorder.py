@@ -3,13 +3,6 @@
 All of this happens on the caller's thread and takes microseconds; it never waits for files or the
 network. What the stored account has no room for isn't kept; what has room is charged when it is
 stored, and its report drawn then. Invariant: no raw value is kept, and none is lost uncounted.
-
-What a client does next, in two lanes: one stores what is recorded, the other sends batches.
-
-`Lanes` knows neither disk nor network, threads nor clocks: a driver tells it what has happened, and
-waits until it answers a question with yes. `telemetry` drives it with two threads, `aio` with two
-tasks. Invariant: what came to the disk after the sender had looked is seen before anything counts
-as settled. A driver calls it under the recorder's lock.
 """
 
 from __future__ import annotations
@@ -23,16 +16,13 @@ from datetime import date
 from typing import NamedTuple
 
 from hubbub.client.encoder import Encoder, PermanentResponse
-from hubbub.client.errors import ReplacedSecretError
 from hubbub.client.ledger import (
     ALREADY_REPORTED,
     CHANGED_DEFINITION,
     NOT_CHOSEN,
-    NOT_SAMPLED,
     REPLACED_BY_NEWER,
     REPORTED_IN_PERIOD,
     REPORTED_TODAY,
-    SWITCHED_OFF,
     WAITING,
     Account,
     AnswerKey,
@@ -43,12 +33,12 @@ from hubbub.client.ledger import (
     Spending,
     Verdict,
 )
-from hubbub.client.schedule import chosen
-from hubbub.client.switch import NO_SWITCH, Switch
+from hubbub.client.schedule import NO_SWITCH, NOT_SAMPLED, SWITCHED_OFF, Switch, chosen
 from hubbub.protocol.errors import (
     EncodingError,
     HubbubError,
     MetricError,
+    ReplacedSecretError,
     UnknownCategoryError,
     UnknownMetricError,
 )
@@ -56,93 +46,6 @@ from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Group, Registry
 from hubbub.protocol.wire import Report
-
-
-class Lanes:
-    """The state that both lanes share.
-
-    `batch_size`: recordings that are worth a transaction at once. `on_disk`: unsent reports there,
-    when this process last looked. `withdrawn`: whether reports on disk are to be deleted before
-    anything is sent. `closed`: whether both lanes are to end, the one that stores once nothing
-    waits. `changes`: how often there came something that might be sent, or another reason to look.
-    """
-
-    def __init__(self, batch_size: int) -> None:
-        self._batch_size = batch_size
-        self.on_disk = 0
-        self.withdrawn = self.closed = False
-        self.reset_after_fork()
-
-    def reset_after_fork(self) -> None:
-        """Forget what other threads or tasks were doing."""
-        self.is_hurried = self._retries = self._is_storing = False
-        self.changes = self._quiet_at = 0
-
-    def close(self) -> None:
-        """End both lanes."""
-        self.closed = True
-
-    def withdraw(self) -> None:
-        """Have what is on disk deleted."""
-        self.withdrawn = True
-
-    def hurry(self) -> None:
-        """Store and send without waiting for more, until `relax`."""
-        self.is_hurried = True
-        self.retry()
-
-    def relax(self) -> None:
-        """Wait for full batches again."""
-        self.is_hurried = False
-
-    def retry(self) -> None:
-        """Look at once whether something can be sent, whatever failed before."""
-        self._retries = True
-        self.changes += 1
-
-    def take_retry(self) -> bool:
-        """Return whether to `retry`, once."""
-        retries, self._retries = self._retries, False
-        return retries
-
-    def begin_storing(self) -> None:
-        """Note that a transaction begins."""
-        self._is_storing = True
-
-    def end_storing(self, *, changed: bool) -> None:
-        """Note that a transaction, or an attempt at one, is over, and whether it did anything."""
-        self._is_storing = False
-        self.changes += changed
-
-    def clear(self, on_disk: int) -> None:
-        """Note that what was withdrawn is deleted, and how much was left."""
-        self.withdrawn, self.on_disk = False, on_disk
-        self.changes += 1
-
-    def end_sending(self, seen: int) -> None:
-        """Note that no more can be sent now, of what there was when `changes` was `seen`."""
-        self._quiet_at = seen
-
-    def has_work(self, pending: int) -> bool:
-        """Whether there is a reason to store, with so many recordings in memory."""
-        return pending > 0 or self.withdrawn or self.closed
-
-    def is_time_to_store(self, pending: int) -> bool:
-        """Whether not to wait for more recordings."""
-        return pending >= self._batch_size or self.is_hurried or self.withdrawn or self.closed
-
-    def is_time_to_send(self, seen: int) -> bool:
-        """Whether to look again, though the time to wait isn't over."""
-        return self.closed or self.changes != seen
-
-    def is_idle(self, pending: int) -> bool:
-        """Whether all is on disk and no more can be sent now."""
-        return not pending and not self._is_storing and self._quiet_at == self.changes
-
-    def is_settled(self, pending: int) -> bool:
-        """Whether nothing waits anywhere."""
-        return self.is_idle(pending) and not self.on_disk
-
 
 CLOSED = "closed"
 EXPIRED = "expired metric"
@@ -171,18 +74,6 @@ _EXPECTED = frozenset(
 _SWITCHED = frozenset({SWITCHED_OFF, NOT_SAMPLED})
 # Refusals that no stored account takes back.
 _FINAL = frozenset({EXPIRED, NOT_CHOSEN, SWITCHED_OFF, NOT_SAMPLED})
-
-
-class RecorderSettings(NamedTuple):
-    """How reports travel; see `Telemetry`."""
-
-    batch_size: int
-    batch_seconds: float
-    max_outbox_bytes: int
-    connect_timeout: float
-    read_timeout: float
-    origin: str = ""
-    switch_key: str | None = None  # None: obeys no switch; empty: one that nobody signs
 
 
 class _PreparedMetric(NamedTuple):
@@ -263,6 +154,10 @@ class Recorder:
         self.drop(REPLACED, lost)
         for name in sorted(account.unusable):
             log("ERROR", f"hubbub doesn't report metrics.{name}: {CHANGED_DEFINITION}")
+
+    def encoders(self) -> dict[str, Encoder]:
+        """Return the encoder of each metric, while the state is open."""
+        return {name: prepared.encoder for name, prepared in self._metrics.items()}
 
     def shut(self) -> None:
         """Drop the secret and the account."""
@@ -358,7 +253,7 @@ class Recorder:
                 response = encoder.fresh_response(value)
             return encoder.report(response), decision
 
-    def drain(self, secret: bytes) -> list[Recording]:
+    def drain(self, secret: bytes | None) -> list[Recording]:
         """Take all waiting recordings, to be stored: then `settle`, `requeue` or `give_up` follows.
 
         Raises `ReplacedSecretError` if they were made with another secret than the database's.
@@ -468,7 +363,7 @@ class Recorder:
         own = recording.own
         if now >= prepared.ends:
             return recording, Decision(Verdict.REFUSED, own, EXPIRED)
-        why = self._switch.refusal(recording)
+        why = self._switch.refusal(*recording.key)
         if not self._is_chosen(prepared, recording.period.number if recording.period else 0):
             return recording, Decision(Verdict.REFUSED, own, why or NOT_CHOSEN)
         if why:

@@ -1,18 +1,25 @@
-"""When a client's periods begin, which metric of a group it answers, and of which samples it is.
+"""What a client is asked at a moment: its periods, its metric of a group, samples and the switch.
 
-All are pure functions of the client's secret, so that all processes agree and nothing is stored.
-Invariant: none depends on a value, so whether a client is silent says nothing about its answers;
-and periods begin on days that are independent of each other, so that days link no two reports.
+All follow from the client's secret, so that all processes agree. Invariants: none depends on a
+value, so whether a client is silent says nothing about its answers; periods begin on days that are
+independent of each other, so that days link no two reports; and what the switch has off is neither
+recorded, charged nor sent, while answers, accounts and periods stay as they were.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import TYPE_CHECKING, NamedTuple
 
 from hubbub.client.randomness import KeyedStream, keyed_message, uniform_below
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Group
 
+if TYPE_CHECKING:
+    from hubbub.protocol.switch import SwitchDocument
+
+SWITCHED_OFF = "switched off"
+NOT_SAMPLED = "not in the sample"
 _DAY_TAG = b"hubbub/1/first-day"
 _CHOICE_TAG = b"hubbub/1/choice"
 _SAMPLE_TAG = b"hubbub/1/sample"
@@ -88,6 +95,50 @@ def sample_draw(metric: str, application: str, secret: bytes, period: int | None
     parts = (secret, application.encode(), metric.encode(), *moment)
     stream = KeyedStream(keyed_message(_SAMPLE_TAG, *parts))
     return (int.from_bytes(stream(7), "little") >> 3) / 2**53
+
+
+class Switch:
+    """What is off for one client.
+
+    `secret`: the client's, which says of which samples it is a part. `asked`: when it was asked for
+    last, in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        document: SwitchDocument | None = None,
+        secret: bytes = b"",
+        asked: float = -math.inf,
+    ) -> None:
+        self.document = document
+        self._secret = secret
+        self._asked = asked
+        self._reasons: dict[tuple[str, int, int | None], str | None] = {}
+
+    def is_off(self, metric: str, version: int) -> bool:
+        """Whether nobody reports a metric's version."""
+        return self.document is not None and self.document.rate(metric, version) == 0
+
+    def refusal(self, metric: str, version: int, period: int | None = None) -> str | None:
+        """Return why this client doesn't report a metric's version in a period, if so."""
+        document, key = self.document, (metric, version, period)
+        if document is None or not document.rates:
+            return None
+        if key not in self._reasons:
+            rate, reason = document.rate(metric, version), None
+            if rate == 0:
+                reason = SWITCHED_OFF
+            elif sample_draw(metric, document.application, self._secret, period) >= rate:
+                reason = NOT_SAMPLED
+            self._reasons[key] = reason
+        return self._reasons[key]
+
+    def is_due(self, now: float) -> bool:
+        """Whether a day has passed since it was asked for; also if a clock was set back."""
+        return not self._asked <= now < self._asked + SECONDS_A_DAY
+
+
+NO_SWITCH = Switch()
 
 
 def _number(period: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The client's state directory: its secret, created once, owner-only, and its database.
+"""The client's state directory: its secret, created once and owner-only, and its stored account.
 
 A client that lost its secret and silently drew another would answer the same question twice with
 fresh noise, and so spend its privacy twice. Invariant: a secret that can't be trusted is an error,
@@ -9,28 +9,41 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import sqlite3
 import stat
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from hubbub.client.encoder import SECRET_BYTES
-from hubbub.client.errors import ForgottenError, OtherApplicationError, StateError
-from hubbub.client.ledger import Account
-from hubbub.client.outbox import is_sent, note_sent
-from hubbub.client.schedule import period_at
-from hubbub.client.storage import (
+from hubbub.client.encoder import SECRET_BYTES, PermanentResponse
+from hubbub.client.ledger import (
+    Account,
+    AnswerKey,
+    CachedResponse,
+    ClientLedger,
+    LastPeriod,
+    LedgerRow,
+)
+from hubbub.client.outbox import (
+    CONSEQUENCE,
     DATABASE,
-    Storage,
+    PATIENCE,
+    Outbox,
     count_waiting,
     delete_unsent,
-    load_account,
+    fingerprint,
+    is_sent,
+    note_sent,
     translated_errors,
 )
+from hubbub.client.schedule import period_at
+from hubbub.protocol.errors import ForgottenError, OtherApplicationError, StateError
+from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Registry
 
 _FILE = "secret"
@@ -38,10 +51,9 @@ _REMEDY = "nothing is sent; forget() starts this client's privacy account anew"
 _FORMAT = re.compile(rb"hubbub-secret-1 ([0-9a-f]{64}) ([0-9a-f]{16})\n")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-PATIENCE = 5.0
-"""SQLite's usual 5 s: a transaction takes milliseconds, so longer means a hung process."""
 SHORT_PATIENCE = 0.5
 """Seconds that an app's own thread may wait for other processes' transactions."""
+_OF_SECRET = ("memory", "periods", "reports", "batches")  # tables
 _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 
@@ -86,9 +98,9 @@ def _open(folder: Path, registry: Registry, origin: str | None, patience: float)
     path = folder / _FILE
     create = not path.exists()
     application = registry.application
-    with closing(Storage(folder, application, create=create, patience=patience)) as storage:
-        storage.check()
-        with storage.transaction() as connection:
+    with closing(Outbox(folder, application, create=create, patience=patience)) as outbox:
+        outbox.check()
+        with outbox.transaction() as connection:
             owner = connection.execute("SELECT owner FROM account").fetchone()[0]
             if not path.exists():
                 if owner is not None:
@@ -97,7 +109,7 @@ def _open(folder: Path, registry: Registry, origin: str | None, patience: float)
                     )
                 _write(path, os.urandom(SECRET_BYTES))
             secret = _parse(path.read_bytes(), path)
-            if storage.claim(secret, connection) is None:
+            if _claim(connection, secret, path) is None:
                 discarded = _notice_copy(connection, folder, registry, secret)
             else:
                 discarded = 0
@@ -107,44 +119,39 @@ def _open(folder: Path, registry: Registry, origin: str | None, patience: float)
 
 
 def read_account(directory: str | Path, registry: Registry) -> Account:
-    """Return what a client has answered; an empty account if there is no state.
-
-    Raises `StateError, UnavailableError` as `open_state`.
-    """
-    folder = Path(directory).expanduser()
-    if not (folder / DATABASE).exists():
-        return Account(registry)
-    storage = Storage(folder, registry.application, patience=SHORT_PATIENCE)
-    with closing(storage), storage.transaction() as connection:
-        return load_account(connection, registry)
+    """Return what a client has answered; an empty account if there is no state."""
+    with _existing(directory, registry.application) as connection:
+        return Account(registry) if connection is None else load_account(connection, registry)
 
 
 def is_reported_today(directory: str | Path, registry: Registry, metric: str) -> bool:
-    """Return whether a metric with ``reports_per_day = 1`` can't be reported today any more.
-
-    Raises `StateError, UnavailableError` as `open_state`.
-    """
-    folder = Path(directory).expanduser()
-    if not registry[metric].reports_per_day or not (folder / DATABASE).exists():
+    """Return whether a metric with ``reports_per_day = 1`` can't be reported today any more."""
+    if not registry[metric].reports_per_day:
         return False
-    storage = Storage(folder, registry.application, patience=SHORT_PATIENCE)
-    with closing(storage), storage.transaction() as connection:
-        return is_sent(connection, metric, time.time())
+    with _existing(directory, registry.application) as connection:
+        return connection is not None and is_sent(connection, metric, time.time())
 
 
 def discard_unsent(directory: str | Path, application: str) -> int:
-    """Delete the reports on disk, if there is a database; return how many there were.
-
-    Raises `StateError, UnavailableError` if the state can't be read or written.
-    """
-    folder = Path(directory).expanduser()
-    if not (folder / DATABASE).exists():
-        return 0
-    storage = Storage(folder, application, patience=SHORT_PATIENCE)
-    with closing(storage), storage.transaction() as connection:
+    """Delete the reports on disk, if there is a database; return how many there were."""
+    with _existing(directory, application) as connection:
+        if connection is None:
+            return 0
         waiting = count_waiting(connection)
         delete_unsent(connection)
         return waiting
+
+
+@contextlib.contextmanager
+def _existing(directory: str | Path, application: str) -> Iterator[sqlite3.Connection | None]:
+    """Begin a transaction if there is a database (raises as `open_state`)."""
+    folder = Path(directory).expanduser()
+    if not (folder / DATABASE).exists():
+        yield None
+        return
+    outbox = Outbox(folder, application, patience=SHORT_PATIENCE)
+    with closing(outbox), outbox.transaction() as connection:
+        yield connection
 
 
 def replace_secret(directory: str | Path, application: str) -> int:
@@ -158,15 +165,16 @@ def replace_secret(directory: str | Path, application: str) -> int:
     folder = Path(directory).expanduser()
     path = folder / _FILE
     secret = os.urandom(SECRET_BYTES)
-    opened = closing(Storage(folder, application))
-    with translated_errors(f"state directory {folder}"), opened as storage:
-        with storage.transaction() as connection:
-            deleted = storage.claim(_parse(path.read_bytes(), path), connection) or 0
-            storage.announce(secret, connection)
-        with storage.transaction() as connection:
-            if storage.is_announced(secret, connection):
+    opened = closing(Outbox(folder, application))
+    with translated_errors(f"state directory {folder}"), opened as outbox:
+        with outbox.transaction() as connection:
+            deleted = _claim(connection, _parse(path.read_bytes(), path), path) or 0
+            connection.execute("UPDATE account SET next_owner = ?", (fingerprint(secret),))
+        with outbox.transaction() as connection:
+            (following,) = connection.execute("SELECT next_owner FROM account").fetchone()
+            if following == fingerprint(secret):  # another process may have announced its own
                 _write(path, secret)
-                deleted += storage.claim(secret, connection) or 0
+                deleted += _claim(connection, secret, path) or 0
                 _note_place(connection, folder)
         return deleted
 
@@ -180,13 +188,141 @@ def delete_state(directory: str | Path, application: str) -> None:
     folder = Path(directory).expanduser()
     with translated_errors(f"state directory {folder}"):
         try:
-            with closing(Storage(folder, application)) as storage:
-                storage.erase()
+            with closing(Outbox(folder, application)) as outbox:
+                erase(outbox)
         except OtherApplicationError:
             raise
         except StateError:
             pass  # what is missing or damaged is removed as it is
         _remove_files(folder)
+
+
+def erase(outbox: Outbox) -> None:
+    """Empty the database before it is removed, so that whoever has it open notices."""
+    with outbox.transaction() as connection:
+        for table in ("definitions", "answers", "switch", *_OF_SECRET):
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608 (a constant)
+        connection.execute("UPDATE account SET owner = NULL, forgotten = 1")
+
+
+def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
+    """Return the account as it is stored."""
+    columns = "metric, version, answer, reports, epsilon_report, price, changed"
+    rows = [
+        LedgerRow(AnswerKey(metric, version, answer), reports, epsilon_report, price, bool(changed))
+        for metric, version, answer, reports, epsilon_report, price, changed in connection.execute(
+            f"SELECT {columns} FROM answers"  # noqa: S608 (a constant)
+        )
+    ]
+    resets, restores = connection.execute("SELECT resets, restores FROM account").fetchone()
+
+    # Metrics whose definition changed under the same version aren't reported any more.
+    query = "SELECT metric, version, definition, hides_changes FROM definitions"
+    stored = {(name, version): rest for name, version, *rest in connection.execute(query)}
+    revealing = {key for key, (_, hides_changes) in stored.items() if not hides_changes}
+    unusable = frozenset(
+        metric.name
+        for metric in registry.values()
+        if (found := stored.get((metric.name, metric.version))) and found[0] != _definition(metric)
+    )
+    ledger = ClientLedger(registry, rows, resets, restores, unusable, revealing)
+
+    query = "SELECT metric, version, answer, cohort, bits, end_day FROM memory"
+    memory = {
+        name: CachedResponse(
+            AnswerKey(name, version, answer),
+            PermanentResponse(cohort, int.from_bytes(bits, "little")),
+            end_day,
+        )
+        for name, version, answer, cohort, bits, end_day in connection.execute(query)
+        if name in registry and registry[name].version == version
+    }
+    query = "SELECT metric, version, first_day, end_day, answered, behind_since FROM periods"
+    periods = {
+        name: LastPeriod(version, first_day, end_day, bool(answered), behind_since)
+        for name, version, first_day, end_day, answered, behind_since in connection.execute(query)
+    }
+    return Account(registry, ledger, memory, periods, unusable)
+
+
+def save_account(
+    connection: sqlite3.Connection,
+    registry: Registry,
+    before: Account,
+    account: Account,
+    answers: Iterable[AnswerKey],
+) -> None:
+    """Store where an account differs from the stored one: some answers' rows, memory, periods."""
+    rows = [account.ledger.row(answer) for answer in answers]
+    connection.executemany(
+        "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(*row.answer, *row[1:]) for row in rows],
+    )
+    save_definitions(connection, {registry[row.answer.metric] for row in rows})
+    connection.executemany(
+        "INSERT OR REPLACE INTO memory VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (
+                *cached.answer,
+                cached.response.cohort,
+                cached.response.bits.to_bytes(registry[name].params.k // 8, "little"),
+                cached.end_day,
+            )
+            for name, cached in account.memory.items()
+            if before.memory.get(name) != cached
+        ],
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO periods VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (name, *last)
+            for name, last in account.periods.items()
+            if before.periods.get(name) != last
+        ],
+    )
+
+
+def forget_periods(connection: sqlite3.Connection, now: float) -> None:
+    """Delete the answers of past periods; that these were answered stays."""
+    connection.execute("DELETE FROM memory WHERE end_day <= ?", (now // SECONDS_A_DAY,))
+
+
+def _claim(connection: sqlite3.Connection, secret: bytes, path: Path) -> int | None:
+    """Tie the database to a secret; raise StateError if it belongs to another.
+
+    If the secret is the one that was to replace the owner's, this completes the replacement.
+    Returns how many unsent reports were deleted with that; None if nothing was replaced.
+    """
+    mine = fingerprint(secret)
+    owner, next_owner = connection.execute("SELECT owner, next_owner FROM account").fetchone()
+    if owner is None:
+        connection.execute("UPDATE account SET owner = ?", (mine,))
+    elif mine not in {owner, next_owner}:
+        raise StateError(f"{path.with_name(DATABASE)}: belongs to another secret; {CONSEQUENCE}")
+    elif owner != mine:
+        # Unsent reports were drawn with the old secret; together with new ones they link the two.
+        deleted = count_waiting(connection)
+        for table in _OF_SECRET:
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608 (a constant)
+        connection.execute(
+            "UPDATE account SET owner = next_owner, next_owner = NULL, resets = resets + 1"
+        )
+        return deleted
+    return None
+
+
+def save_definitions(connection: sqlite3.Connection, metrics: Iterable[Metric]) -> None:
+    """Store how answers are made, for each metric's version once, and whether changes were seen."""
+    connection.executemany(
+        "INSERT INTO definitions VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (metric, version) "
+        "DO UPDATE SET hides_changes = min(hides_changes, excluded.hides_changes)",
+        [(m.name, m.version, _definition(m), m.hides_changes) for m in metrics],
+    )
+
+
+def _definition(metric: Metric) -> str:
+    return json.dumps(metric.definition, sort_keys=True)
 
 
 def _remove_files(folder: Path) -> None:

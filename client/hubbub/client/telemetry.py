@@ -1,40 +1,343 @@
 """What an app calls: `Telemetry(...).record("homepage", url)`.
 
-Values are encoded on the caller's thread, so no raw value ever waits in a queue; one daemon thread
-stores reports, another sends them. Both start with the first report. After start-up nothing here
-raises into the app or waits for disk or network: trouble is counted, logged once, and visible in
-`status()`.
+`BaseTelemetry` has start-up, consent, recording and accounts. `Telemetry` delivers with two daemon
+threads, which start with the first report: one stores, the other sends; `aio` does the same with
+two tasks. Values are encoded on the caller's thread, so no raw value ever waits in a queue. After
+start-up nothing here raises into the app or waits for disk or network: trouble is counted, logged
+once, and visible in `status()`.
+
+Modules that only some apps need, or only with consent, are imported where they are used, so that
+importing the client stays cheap.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from hubbub.client.base import (
-    EXIT_SECONDS,
-    IDLE_SECONDS,
-    RETRY_DISK_SECONDS,
-    SPOOL_SECONDS,
-    BaseTelemetry,
+from hubbub.client.encoder import SECRET_BYTES
+from hubbub.client.forks import ORPHANED, after_fork, is_orphaned, no_fork, notice_fork
+from hubbub.client.interface import Preview, Status
+from hubbub.client.ledger import REPORTED_TODAY, Account, Spending, Verdict
+from hubbub.client.recorder import CLOSED, FORGOTTEN, REPLACED, WITHDRAWN, Recorder, log
+from hubbub.protocol.errors import (
+    OtherApplicationError,
+    ReplacedSecretError,
+    StateError,
+    UnavailableError,
 )
-from hubbub.client.errors import ReplacedSecretError, UnavailableError
-from hubbub.client.forks import no_fork, notice_fork
 from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol.registry import Registry
+from hubbub.protocol.wire import Batch
 
 if TYPE_CHECKING:
-    from typing import Self
+    from pathlib import Path
 
-    from hubbub.client.delivery import ClientStore
-    from hubbub.client.transport import HttpSender
+    from hubbub.client.outbox import Outbox
+    from hubbub.client.transport import DeliveryFailure, HttpSender
+    from hubbub.protocol.switch import VerifyKey
 
+EXIT_SECONDS = 2.0  # what people still wait for when they close an app
+SPOOL_SECONDS = 1.0  # a killed app loses at most the recordings of this time
+IDLE_SECONDS = 3600.0
+"""Nothing to do: whoever records wakes the thread, this only bounds a lost wake-up."""
 _WRITE_SECONDS = 0.3  # of EXIT_SECONDS, to store what wasn't sent
+_SWITCHES = ("DO_NOT_TRACK", "HUBBUB_DISABLED")
+_SWITCHED_OFF = frozenset({"", "0", "false", "no"})
+
+
+def consent_refusal(consent: bool, environment: Mapping[str, str]) -> str | None:
+    """Return why nothing may be recorded; None if recording is allowed.
+
+    Parameters
+    ----------
+    consent : bool
+        The user's answer to the app.
+    environment : mapping
+        DO_NOT_TRACK or HUBBUB_DISABLED, set to anything but 0, no or false, refuse for the user.
+    """
+    if not consent:
+        return "no consent"
+    for switch in _SWITCHES:
+        if environment.get(switch, "").strip().lower() not in _SWITCHED_OFF:
+            return f"{switch} is set"
+    return None
+
+
+class BaseTelemetry:
+    """Start-up, recording and accounts; see `Telemetry` for the parameters."""
+
+    def __init__(
+        self,
+        metrics: Registry | str | Path,
+        endpoint: str,
+        state_dir: str | Path,
+        *,
+        consent: bool = True,
+        development: bool = False,
+        batch_size: int = 100,
+        batch_seconds: float = 60.0,
+        max_pending: int = 10_000,
+        max_outbox_bytes: int = 4 * 2**20,
+        connect_timeout: float = 5.0,
+        read_timeout: float = 10.0,
+        ingest_key: str | None = None,
+        dimensions: Mapping[str, str] | None = None,
+        switch: str | bool | None = None,
+        switch_key: str | None = None,
+        on_error: Callable[[DeliveryFailure], object] | None = None,
+    ) -> None:
+        _check_arguments(
+            metrics,
+            state_dir,
+            {
+                "batch_size": batch_size,
+                "batch_seconds": batch_seconds,
+                "max_pending": max_pending,
+                "max_outbox_bytes": max_outbox_bytes,
+                "connect_timeout": connect_timeout,
+                "read_timeout": read_timeout,
+            },
+        )
+        if not 1 <= batch_size <= max_pending:
+            raise ValueError(f"batch_size = {batch_size}: must be between 1 and max_pending")
+        with no_fork():
+            import logging  # noqa: F401 - so that `record` never waits for an import
+            from pathlib import Path
+
+            from hubbub.client.delivery import DeliveryLoop, DeliverySettings
+            from hubbub.client.transport import (
+                check_endpoint,
+                check_ingest_key,
+                is_in_the_clear,
+                origin_of,
+                switch_address,
+            )
+
+        self._endpoint = endpoint
+        check_endpoint(endpoint)
+        check_ingest_key(ingest_key)
+        self._switch_address = switch_address(switch, endpoint)
+        self._switch_key: VerifyKey | None = None
+        if switch_key is not None:
+            with no_fork():
+                from hubbub.protocol.switch import VerifyKey
+
+            self._switch_key = VerifyKey.parse(switch_key)
+            self._switch_key.require()
+        self._ingest_key = ingest_key
+        self._on_error = on_error
+        registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
+        self._registry = registry.with_dimensions(dimensions or {}, strict=development)
+        try:
+            self._folder = Path(state_dir).expanduser()
+        except RuntimeError as error:  # no home directory
+            raise ValueError(f"state_dir = {os.fspath(state_dir)!r}: {error}") from error
+        self._recorder = Recorder(self._registry, max_pending, batch_size, development=development)
+        self._recorder.waits = not development
+        settings = DeliverySettings(
+            batch_size,
+            batch_seconds,
+            max_outbox_bytes,
+            connect_timeout,
+            read_timeout,
+            origin_of(endpoint),
+            switch_key=None if self._switch_address is None else str(self._switch_key or ""),
+        )
+        self._delivery = DeliveryLoop(self._recorder, self._folder, settings)
+        if is_in_the_clear(endpoint):
+            sent = "reports and the ingest key" if ingest_key else "reports"
+            log(
+                "WARNING",
+                f"endpoint = {origin_of(endpoint)!r}: {sent} travel in the clear: use https",
+            )
+        self._development = development
+        refusal = self._delivery.refusal = consent_refusal(consent, os.environ)
+        if refusal:
+            self._recorder.disabled = refusal
+        else:
+            self._delivery.open_state(raises=development)
+        self._prepare()
+        _instances.add(self)
+
+    def status(self) -> Status:
+        """Return counters and, if recording is off, the reason; waits for nothing."""
+        recorder = self._recorder
+        with recorder.changed:
+            # What is on disk when this is closed is left to the next run.
+            is_usable = recorder.disabled in {None, CLOSED}
+            return Status(
+                recorded=recorder.recorded,
+                delivered=recorder.delivered,
+                waiting=len(recorder.pending) + (self._delivery.on_disk if is_usable else 0),
+                stale=recorder.stale,
+                dropped=dict(recorder.dropped),
+                disabled=recorder.disabled or recorder.unavailable,
+                last_error=self._delivery.last_error,
+                first_periods=recorder.first_periods(),
+                postponed=self._why_postponed(),
+            )
+
+    def ledger(self) -> Spending:
+        """Return what this client has spent of its privacy, by metric and in total.
+
+        Without consent it is read from the state directory, where nothing is made.
+
+        Raises
+        ------
+        StateError, UnavailableError
+            If recording is off and the state can't be read.
+        """
+        if self._recorder.secret is not None:
+            return self._recorder.spending()
+        from hubbub.client.state import read_account
+
+        return read_account(self._folder, self._registry).ledger.spending()
+
+    def explain(self, people: int = 1) -> str:
+        """Return in words what is asked, what it can reveal, and what has been spent.
+
+        Parameters
+        ----------
+        people : int
+            How many share this device; as a group they have `people` times the epsilon.
+        """
+        from hubbub.client import explanations
+
+        return explanations.explain(self._registry, self.ledger(), people)
+
+    def preview(self, metric: str, value: Value) -> Preview:
+        """Return exactly what `record` would send, by the same code, without spending anything.
+
+        Works before the user consents, too, with a secret that is thrown away.
+
+        Raises
+        ------
+        UnknownMetricError, EncodingError
+            If the metric isn't registered, or the value isn't one of its type.
+        StateError, UnavailableError
+            If the metric has ``reports_per_day = 1``, and the state can't be read.
+        """
+        from hubbub.client import explanations
+        from hubbub.client.state import is_reported_today
+        from hubbub.client.transport import RequestEncoder
+
+        recorder = self._recorder
+        if recorder.secret is None:
+            recorder = Recorder(self._registry, 1, 1, development=True)
+            recorder.answers_all = True
+            recorder.open(os.urandom(SECRET_BYTES), Account(self._registry))
+        report, decision = recorder.preview(metric, value)
+        request = RequestEncoder().encode(Batch((report,)))
+        entry_metric = self._registry[metric]
+        refusal = self._recorder.disabled or self._recorder.unavailable or decision.refusal or None
+        if refusal is None and is_reported_today(self._folder, self._registry, metric):
+            refusal = REPORTED_TODAY
+        stale = decision.verdict is Verdict.STALE
+        return Preview(
+            report=report,
+            media_type=request.headers["Content-Type"],
+            body=request.data,
+            words=explanations.describe_preview(entry_metric, report, refusal, decision.verdict),
+            refusal=refusal,
+            stale=stale,
+            epsilon_report=entry_metric.epsilon_report,
+            epsilon_permanent=entry_metric.epsilon_permanent,
+        )
+
+    def reset(self) -> None:
+        """Draw a new secret: this client becomes another one, and every answer costs anew.
+
+        Reports that were not sent yet are deleted. What was spent stays in the ledger, which
+        counts the reset.
+
+        Raises
+        ------
+        StateError, UnavailableError
+            If the state can't be read or written.
+        """
+        from hubbub.client.state import replace_secret
+
+        if deleted := replace_secret(self._folder, self._registry.application):
+            self._recorder.drop(REPLACED, deleted)
+        if self._recorder.secret is not None:
+            self._delivery.open_state(raises=self._development)
+
+    def set_consent(self, consent: bool) -> None:
+        """Take the user's new answer: begin to record, or stop at once.
+
+        When consent is withdrawn, unsent reports are deleted and counted; the secret and the
+        account stay (`forget` deletes them, too). DO_NOT_TRACK and HUBBUB_DISABLED in the
+        environment refuse for the user whatever the answer.
+
+        Notes
+        -----
+        Waits for the state at most a second. What can't be done in that time is done before
+        anything else is sent.
+        """
+        recorder, delivery = self._recorder, self._delivery
+        if delivery.closed:
+            return
+        former, delivery.refusal = delivery.refusal, consent_refusal(consent, os.environ)
+        if delivery.refusal is not None:
+            if recorder.disabled in {None, former}:
+                recorder.disable(delivery.refusal, "INFO")
+            recorder.drop_pending(WITHDRAWN)
+            if recorder.secret is None:
+                delivery.discard_unsent()
+                return
+            with recorder.changed:
+                delivery.withdrawn = True
+                recorder.notify()
+            if delivery.on_disk:
+                self._start()
+        elif former is not None and recorder.disabled == former:
+            if delivery.withdrawn:  # what should have been deleted mustn't be sent now
+                delivery.discard_unsent()
+            recorder.disabled = None
+            if recorder.secret is None:
+                with suppress(OtherApplicationError):  # which is known and logged by now
+                    delivery.open_state(raises=self._development)
+            delivery.retry()
+            if self._is_to_be_resumed() and not recorder.disabled:
+                self._start()
+
+    def _prepare(self) -> None:
+        raise NotImplementedError
+
+    def _reset_after_fork(self) -> None:
+        raise NotImplementedError
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    def _is_to_be_resumed(self) -> bool:
+        raise NotImplementedError
+
+    def _why_postponed(self) -> str | None:
+        return self._delivery.postponed
+
+    def _forget(self) -> str:
+        from hubbub.client.explanations import describe_forgetting
+        from hubbub.client.state import delete_state
+
+        try:
+            spending = self.ledger()
+        except (StateError, UnavailableError):
+            spending = None
+        self._recorder.disable(FORGOTTEN, "INFO")
+        self._recorder.drop_pending(FORGOTTEN)
+        self._recorder.shut()
+        self._delivery.on_disk = 0
+        delete_state(self._folder, self._registry.application)
+        return describe_forgetting(spending)
 
 
 class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignore=PR02
@@ -74,8 +377,8 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         The key that the collector demands from this app. It comes with the app, so it identifies
         the app and not the user; it is sent with each batch, and never logged.
     dimensions : mapping of str to str, optional
-        What the app tells of itself, in the clear, such as its platform; those that metrics.toml
-        names. A value that isn't told apart is "other", or with `development` an error.
+        What reports say about the app, in the clear, such as its platform; those that metrics.toml
+        names. A value that it doesn't list is "other", or with `development` an error.
     switch : str or bool, optional
         Where to ask, at most once a day and only when something is sent anyway, whether metrics are
         off for now: an address, or True for the collector's own. By default nothing is asked. It
@@ -117,12 +420,12 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         recorder = self._recorder
         if not self._started and (recorder.pending or recorder.unavailable or recorder.asks):
             self._start()
-        if self._postponed and not (self._writer and self._writer.is_alive()):
-            self._store_now()
+        if self._delivery.postponed and not (self._writer and self._writer.is_alive()):
+            self._delivery.store_now()
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Send what waits, now; return whether everything was settled within `timeout` seconds."""
-        return self._hurry_until(self._is_settled, timeout)
+        return self._flush_until(self._delivery.is_settled, timeout)
 
     def close(self, timeout: float = EXIT_SECONDS) -> None:
         """Send what waits, for at most `timeout` seconds and until an attempt fails, then stop.
@@ -131,35 +434,32 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         """
         deadline = time.monotonic() + max(timeout, EXIT_SECONDS)
         self._send_what_waits(timeout)
-        self._shut()
+        self._delivery.close(CLOSED)
         self._join(deadline)
 
     def _send_what_waits(self, timeout: float) -> None:
         if timeout > 0 and self._started:
-            self._hurry_until(self._is_idle, timeout)
+            self._flush_until(self._delivery.is_idle, timeout)
 
-    def _hurry_until(self, reached: Callable[[], bool], timeout: float) -> bool:
+    def _flush_until(self, reached: Callable[[], bool], timeout: float) -> bool:
         """Send what waits, now; return whether a state was reached in time."""
         notice_fork()
-        if self._recorder.disabled or self._lanes.closed:
+        if self._recorder.disabled or self._delivery.closed:
             return False
         self._start()
         if not self._started:  # what can be done without threads is done
             return False
         with self._recorder.changed:
-            self._lanes.hurry()
-            self._recorder.notify()
+            self._delivery.begin_flush()
             in_time = self._recorder.changed.wait_for(reached, timeout)
-            self._lanes.relax()
+            self._delivery.end_flush()
             return in_time
 
     def _end(self) -> None:
-        with self._recorder.changed:
-            self._lanes.close()
-            self._postponed = (
-                "Python is shutting down; reports are stored, and sent after the next start"
-            )
-            self._recorder.notify()
+        self._delivery.postponed = (
+            "Python is shutting down; reports are stored, and sent after the next start"
+        )
+        self._delivery.close()
 
     def _join(self, deadline: float) -> None:
         if self._writer is not None:
@@ -188,7 +488,7 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
     def _prepare(self) -> None:
         from hubbub.client.transport import HttpSender
 
-        settings = self._settings
+        settings = self._delivery.settings
         self._sender = HttpSender(
             self._endpoint,
             settings.connect_timeout,
@@ -197,108 +497,118 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         )
         self._reset_after_fork()
         _to_be_closed.add(self)
-        if self._lanes.on_disk and not self._recorder.disabled:
+        if self._delivery.on_disk and not self._recorder.disabled:
             self._start()
 
     def _is_to_be_resumed(self) -> bool:
-        return self._lanes.on_disk > 0
+        return self._delivery.on_disk > 0
 
     def _start(self) -> None:
         with self._recorder.changed:
-            if self._started or self._lanes.closed:
+            if self._started or self._delivery.closed:
                 return
             self._started = True  # before a signal handler records and begins this once more
             try:
                 if self._writer is None:
                     self._writer = self._start_thread(self._write, "hubbub disk")
                 self._start_thread(self._send, "hubbub network")
-                self._postponed = None
+                self._delivery.postponed = None
             except RuntimeError as error:  # too many threads, or Python is shutting down
                 self._started = False
-                self._postpone(error)
+                if self._delivery.postponed is None:
+                    log(
+                        "WARNING",
+                        f"hubbub stores reports, to send them after the next start: {error}",
+                    )
+                self._delivery.postponed = (
+                    f"{error}; reports are stored, and sent after the next start"
+                )
 
-    def _start_thread(self, work: Callable[[ClientStore], None], name: str) -> threading.Thread:
+    def _start_thread(self, work: Callable[[Outbox], None], name: str) -> threading.Thread:
         thread = threading.Thread(target=self._with_store, args=(work,), name=name, daemon=True)
         thread.start()
         return thread
 
-    def _with_store(self, work: Callable[[ClientStore], None]) -> None:
+    def _with_store(self, work: Callable[[Outbox], None]) -> None:
         """Do a thread's work with its own connection, as long as the state can be trusted."""
         former = None
         while True:
             try:
                 with self._opening:
-                    store = self._open_store(former)
-                former = store.secret
-                with closing(store):
-                    work(store)
+                    outbox = self._delivery.open(former)
+                former = outbox.secret
+                with closing(outbox):
+                    work(outbox)
                 return
             except UnavailableError as error:
-                self._note_unavailable(error)
-                self._pause(RETRY_DISK_SECONDS)
+                self._delivery.note_unavailable(error)
+                self._pause(self._delivery.RETRY_DISK_SECONDS)
             except ReplacedSecretError:
                 continue
             except Exception as error:  # an app must never fail because of telemetry
-                if not self._lanes.closed:
-                    self._fail(error)
+                if not self._delivery.closed:
+                    self._delivery.fail(error)
                 return
-            if self._lanes.closed:
+            if self._delivery.closed:
                 return
 
-    def _write(self, store: ClientStore) -> None:
+    def _write(self, outbox: Outbox) -> None:
         """Store reports until closed (one thread)."""
+        delivery = self._delivery
         while True:
-            self._wait(self._has_work)
-            self._wait(self._is_time_to_store, SPOOL_SECONDS)
-            done = self._store_waiting(store)
-            if self._lanes.closed and not (done and self._has_more()):
+            self._wait(delivery.has_work)
+            self._wait(delivery.is_time_to_store, SPOOL_SECONDS)
+            done = delivery.store(outbox) is not None
+            has_more = bool(self._recorder.pending) or delivery.withdrawn
+            if delivery.closed and not (done and has_more):
                 return
             if not done:
-                self._pause(RETRY_DISK_SECONDS)
+                self._pause(delivery.RETRY_DISK_SECONDS)
 
-    def _send(self, store: ClientStore) -> None:
+    def _send(self, outbox: Outbox) -> None:
         """Bring batches to the collector until closed (another thread)."""
-        while not self._lanes.closed:
-            seen = self._lanes.changes  # before the disk is read, or a report would be overlooked
+        while not self._delivery.closed:
+            seen = (
+                self._delivery.changes
+            )  # before the disk is read, or a report would be overlooked
             seconds = IDLE_SECONDS
-            if self._may_send():
+            if self._delivery.may_send():
                 try:
-                    seconds = self._send_once(store, seen)
+                    seconds = self._send_once(outbox, seen)
                 except UnavailableError:
-                    seconds = RETRY_DISK_SECONDS
+                    seconds = self._delivery.RETRY_DISK_SECONDS
             if seconds:
-                self._wait(partial(self._is_time_to_send, seen), seconds)
+                self._wait(partial(self._delivery.is_time_to_send, seen), seconds)
 
-    def _send_once(self, store: ClientStore, seen: int) -> float:
+    def _send_once(self, outbox: Outbox, seen: int) -> float:
         """Send a batch or ask for the switch, if that is due; return seconds until the next."""
         with no_fork():
             from hubbub.client.delivery import Fetch
 
-        step = self._next_step(store)
+        delivery = self._delivery
+        step = delivery.next_step(outbox)
         if isinstance(step, float):
-            self._note_end_of_sending(seen)
+            delivery.end_sending(seen)
             return step
         with no_fork():
             self._sender.prepare()
         if isinstance(step, Fetch):
-            self._obey(store, self._sender.fetch(self._switch_address or ""))
+            got = self._sender.fetch(self._switch_address or "")
+            delivery.obey(outbox, got, self._switch_key)
             return 0.0
         answer = self._sender.send(step.batch)
-        self._note(answer)
-        self._settle(store, step, answer)
+        delivery.note(answer, self._on_error)
+        delivery.settle(outbox, step, answer)
         if answer.is_to_be_repeated:
-            self._note_end_of_sending(seen)
+            delivery.end_sending(seen)
         return 0.0
-
-    def _has_more(self) -> bool:
-        return bool(self._recorder.pending) or self._lanes.withdrawn
 
     def _wait(self, until: Callable[[], bool], seconds: float | None = None) -> None:
         with self._recorder.changed:
             self._recorder.changed.wait_for(until, seconds)
 
     def _pause(self, seconds: float) -> None:
-        self._wait(lambda: self._lanes.closed, seconds)
+        self._wait(lambda: self._delivery.closed, seconds)
 
     def _reset_after_fork(self) -> None:
         self._writer = None
@@ -306,6 +616,18 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         self._opening = threading.Lock()
 
 
+def _check_arguments(metrics: object, state_dir: object, numbers: Mapping[str, object]) -> None:
+    """Raise ValueError for what has another type than `Telemetry` takes, or can't be of use."""
+    if not isinstance(metrics, (Registry, str, os.PathLike)):
+        raise ValueError(f"metrics = {metrics!r}: must be a Registry or a path")
+    if not isinstance(state_dir, (str, os.PathLike)) or not os.fspath(state_dir):
+        raise ValueError(f"state_dir = {state_dir!r}: must be a path")
+    for name, number in numbers.items():
+        if not isinstance(number, (int, float)) or isinstance(number, bool) or not number >= 0:
+            raise ValueError(f"{name} = {number!r}: must be a number, 0 or more")
+
+
+_instances: weakref.WeakSet[BaseTelemetry] = weakref.WeakSet()
 _to_be_closed: weakref.WeakSet[Telemetry] = weakref.WeakSet()
 
 
@@ -319,3 +641,15 @@ def _close_all() -> None:
         instance._end()
     for instance in instances:
         instance._join(deadline)
+
+
+def _restart_in_child() -> None:
+    for instance in list(_instances):
+        instance._recorder.reset_after_fork()
+        instance._delivery.reset()
+        instance._reset_after_fork()
+        if is_orphaned():
+            instance._recorder.disable(ORPHANED)
+
+
+after_fork(_restart_in_child)

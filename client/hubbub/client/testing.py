@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from hubbub.client.base import BaseTelemetry
 from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.ledger import Account, AnswerKey, ClientLedger
-from hubbub.client.recorder import WITHDRAWN
+from hubbub.client.recorder import CLOSED, FORGOTTEN, WITHDRAWN
+from hubbub.client.telemetry import BaseTelemetry
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry
 
@@ -68,7 +68,7 @@ class _Double(BaseTelemetry):
 
     def set_consent(self, consent: bool) -> None:
         """Take the user's new answer, whatever the environment of the tests says."""
-        if self._lanes.closed:
+        if self._delivery.closed:
             return
         if consent:
             self._recorder.disabled = None
@@ -99,7 +99,7 @@ class _Double(BaseTelemetry):
         from hubbub.client.explanations import describe_forgetting
 
         words = describe_forgetting(self.ledger())
-        self._recorder.drop_pending("forgotten")
+        self._recorder.drop_pending(FORGOTTEN)
         self._prepare()
         return words
 
@@ -140,11 +140,11 @@ class RecordingTelemetry(_Double):  # as of Telemetry: numpydoc ignore=PR02
 
     def close(self, timeout: float = 2.0) -> None:  # noqa: ARG002 (as in Telemetry)
         """Drop later calls."""
-        self._shut()
+        self._delivery.close(CLOSED)
 
     def forget(self) -> str:
         """Close, empty the ledger and return what that means; `calls` stays."""
-        self._shut("forgotten")
+        self._delivery.close(FORGOTTEN)
         return self._forget()
 
     def __enter__(self) -> Self:
@@ -182,11 +182,11 @@ class AsyncRecordingTelemetry(_Double):  # as of Telemetry: numpydoc ignore=PR02
     async def close(self, timeout: float = 2.0) -> None:  # noqa: ARG002 (as in AsyncTelemetry)
         """Drop later calls, if the context was entered."""
         if self._entered:
-            self._shut()
+            self._delivery.close(CLOSED)
 
     async def forget(self) -> str:
         """Close, empty the ledger and return what that means; `calls` stays."""
-        self._shut("forgotten")
+        self._delivery.close(FORGOTTEN)
         return self._forget()
 
     async def __aenter__(self) -> Self:

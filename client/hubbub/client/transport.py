@@ -145,14 +145,14 @@ class RequestEncoder:
 
         `batch`: its reports in ascending order: answers name them by their places.
         """
-        from hubbub.protocol import compact
+        from hubbub.protocol import wire
 
-        data = compact.batch_to_compact(batch)
+        data = wire.batch_to_compact(batch)
         if len(data) > _COMPRESS_ABOVE:
             compressed = _compressed(data)
             if len(compressed) <= _WORTH_COMPRESSING * len(data):
-                return self._request(compressed, compact.MEDIA_TYPE, _GZIP)
-        return self._request(data, compact.MEDIA_TYPE)
+                return self._request(compressed, wire.MEDIA_TYPE, _GZIP)
+        return self._request(data, wire.MEDIA_TYPE)
 
     def encode_again(self, batch: Batch, answer: Answer) -> BatchRequest | None:
         """Return a request in JSON, if the answer may mean that the compact form isn't known.
@@ -360,7 +360,7 @@ class HttpSender:
             import gzip  # noqa: F401
             import json  # noqa: F401
 
-            import hubbub.protocol.compact  # noqa: F401
+            import hubbub.protocol.wire  # noqa: F401
 
             self._opener = _build_opener(self._connect_timeout, self._read_timeout)
         return self._opener

@@ -204,3 +204,26 @@ class RecordsError(HubbubError, ValueError):
 
 class SwitchError(HubbubError, ValueError):
     """A switch's file, or a key for it, isn't what it should be."""
+
+
+class StateError(HubbubError):
+    """The client's state can't be trusted, or is that of another client."""
+
+
+class OtherApplicationError(StateError):
+    """The client's state directory is another application's."""
+
+
+class ForgottenError(StateError):
+    """Another process has deleted this client's state."""
+
+
+class ReplacedSecretError(StateError):
+    """Another process has replaced this client's secret."""
+
+
+class UnavailableError(HubbubError):
+    """The client's state can't be read or written for now (in use, disk full): try again later."""
+
+    is_busy = False
+    """Whether another process has it in use."""

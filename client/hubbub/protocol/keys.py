@@ -291,14 +291,11 @@ def check_metric(name: str, table: Any) -> None:
     required = [*REQUIRED, *(key for clause in held for key in clause.required)]
     optional = [*OPTIONAL, *(key for clause in held for key in clause.optional)]
     known = [*required, *optional]
-    # Which keys belong to a type, or to a mode, that isn't known can't be told.
+    # An unknown type, or mode, has no known keys: all may be right.
     if not (metric_type and _choices_are_known(table)):
         known += METRIC
     with faults.collected():
         _check_table(where, name, table, METRIC, required, known)
-    if faults.found and metric_type and table.keys() >= set(metric_type.keys):
-        with faults.collected():
-            metric_type.from_table(where, table)
     faults.raise_found()
 
 

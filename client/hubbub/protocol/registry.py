@@ -141,22 +141,14 @@ class Registry(Mapping[str, Metric]):
                 dimensions |= read_dimensions("dimensions", {each: value})
         metrics = {}
         for name, table in tables.items():
-            own = check.Faults()
-            with own.collected():
-                keys.check_metric(name, table)
-            needed = {f"metrics.{name}", *(f"metrics.{name}.{key}" for key in keys.READ_TOGETHER)}
-            if needed.isdisjoint(fault.field for fault in own.found):
-                with own.collected():
-                    metrics[name] = _metric(application, name, table, dimensions)
-            if own.found and isinstance(table, dict):
-                _check_apart(f"metrics.{name}", table, dimensions, own)
-            faults.found += own.found
+            with faults.collected():
+                metrics[name] = _read_metric(application, name, table, dimensions)
         groups = _groups(of_groups, metrics, tables, faults)
         faults.raise_found()
         limit = None if budget is None else float(budget)
         return cls(application, metrics, limit, groups, dimensions.values())
 
-    def telling(self, values: Mapping[str, str], *, strict: bool = False) -> Registry:
+    def with_dimensions(self, values: Mapping[str, str], *, strict: bool = False) -> Registry:
         """Return the registry of an app that tells this of itself in each report's slice.
 
         Parameters
@@ -305,32 +297,69 @@ def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str
     return changes
 
 
-def _metric(
-    application: str, name: str, table: Mapping[str, Any], dimensions: Mapping[str, Dimension]
+def _read_metric(
+    application: str, name: str, table: Any, dimensions: Mapping[str, Dimension]
 ) -> Metric:
-    """Return a metric of whose keys those that are read together are right, each by itself."""
+    """Return a metric, or raise all that is wrong with its table (MetricError).
+
+    A step that reads a key which is wrong by itself is left out, so each fault is said once.
+    """
     where, faults = f"metrics.{name}", check.Faults()
+
+    def are_right(keys_read: Iterable[str]) -> bool:
+        wrong = {fault.field for fault in faults.found}
+        return wrong.isdisjoint({where, *(f"{where}.{key}" for key in keys_read)})
+
+    # Which keys there are, and each by itself.
+    with faults.collected():
+        keys.check_metric(name, table)
+    if not isinstance(table, dict):
+        faults.raise_found()
     mode: Mode = table.get("mode", keys.MODES[0])
+    of_type = METRIC_TYPES.get(table["type"]) if isinstance(table.get("type"), str) else None
+    is_whole = are_right(keys.READ_TOGETHER)
+
+    # What several keys make wrong.
     memory: Memory = "value"
+    if are_right(("mode", "memory")):
+        with faults.collected():
+            memory = _memory(where, mode, table)
+    drawn = check.Faults()
+    if of_type and are_right(("mode", "type", "response")):
+        with drawn.collected():
+            _check_drawn(where, of_type, table)
     with faults.collected():
-        memory = _memory(where, mode, table)
-    with faults.collected():
-        metric_type = METRIC_TYPES[table["type"]].from_table(where, table)
-        response = _response(where, metric_type, table)
-        params = _params(where, metric_type, mode, response, table)
+        drawn.raise_found()
+    if of_type and table.keys() >= set(of_type.keys):
+        with faults.collected():
+            metric_type = of_type.from_table(where, table)
+            if is_whole and not drawn.found:
+                response = _response(where, metric_type, table)
+                params = _params(where, metric_type, mode, response, table)
     told: tuple[Dimension, ...] = ()
-    with faults.collected():
-        told = _dimensions(where, table, dimensions)
+    if are_right(("dimensions",)):
+        with faults.collected():
+            told = _dimensions(where, table, dimensions)
+
+    # What the parameters would have refused, had they been made.
+    for key, most in (("h", MOST_HASHES), ("m", MOST_COHORTS)):
+        if faults.found and key in table and are_right((key,)):
+            with faults.collected():
+                check.integer(f"{where}.{key}", table[key], 1, most)
+    if faults.found and are_right("pq") and "p" in table and table["p"] == table.get("q"):
+        message = f"p = q = {table['p']}: must differ, or reports carry no information"
+        with faults.collected():
+            raise MetricError.about(where, f"{where}.{message}")
     faults.raise_found()
     return Metric(
         application=application,
         name=name,
-        version=table.get("version", 0),
+        version=table["version"],
         type=metric_type,
         params=params,
-        description=table.get("description", ""),
-        owner=table.get("owner", ""),
-        expires=table.get("expires"),  # type: ignore[arg-type]  # then no registry is made of it
+        description=table["description"],
+        owner=table["owner"],
+        expires=table["expires"],
         mode=mode,
         memory=memory,
         **_caps(memory, table),
@@ -339,34 +368,6 @@ def _metric(
         dimensions=told,
         min_reports=table.get("min_reports", MIN_REPORTS),
     )
-
-
-def _check_apart(
-    where: str, table: Mapping[str, Any], dimensions: Mapping[str, Dimension], faults: check.Faults
-) -> None:
-    """Find what is wrong with a metric's keys whatever else is wrong with it."""
-    wrong = {fault.field for fault in faults.found}
-
-    def are_right(*names: str) -> bool:
-        return wrong.isdisjoint(f"{where}.{name}" for name in names)
-
-    if are_right("mode", "memory"):
-        with faults.collected():
-            _memory(where, table.get("mode", keys.MODES[0]), table)
-    if are_right("mode", "type", "response") and (metric_type := METRIC_TYPES.get(table["type"])):
-        with faults.collected():
-            _check_drawn(where, metric_type, table)
-    if are_right("dimensions"):
-        with faults.collected():
-            _dimensions(where, table, dimensions)
-    for name, most in (("h", MOST_HASHES), ("m", MOST_COHORTS)):
-        if name in table and are_right(name):
-            with faults.collected():
-                check.integer(f"{where}.{name}", table[name], 1, most)
-    if are_right("p", "q") and "p" in table and table["p"] == table.get("q"):
-        with faults.collected():
-            message = f"p = q = {table['p']}: must differ, or reports carry no information"
-            raise MetricError.about(where, f"{where}.{message}")
 
 
 def _dimensions(
@@ -423,7 +424,6 @@ def _response(where: str, metric_type: MetricType, table: Mapping[str, Any]) -> 
     """Return how a value's bits are blurred."""
     if table.get("response", "unary") == "unary" and not isinstance(metric_type, NumberType):
         return UNARY
-    _check_drawn(where, type(metric_type), table)
     check.require(where, table, ("q",))
     chance = check.probability(f"{where}.q", table["q"])
     if isinstance(metric_type, NumberType):

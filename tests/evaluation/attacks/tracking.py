@@ -17,7 +17,7 @@ from evaluation.attacks.outcome import Outcome
 from factories import make_metric, make_registry
 from http_servers import Answer, Received, ScriptedServer, scripted_server
 from hubbub.client import Telemetry
-from hubbub.protocol import compact
+from hubbub.protocol import wire
 from service.posting import wait_until
 
 _BATCHES = 5
@@ -42,7 +42,7 @@ def _marked(client: _Client) -> int:
         with client(server, 1):
             wait_until(lambda: len(server.received) > _BATCHES)
         later = server.received[2:]
-    return sum(request.headers["Content-Type"] != compact.MEDIA_TYPE for request in later)
+    return sum(request.headers["Content-Type"] != wire.MEDIA_TYPE for request in later)
 
 
 def _shown_again(client: _Client, answer: Answer) -> int:

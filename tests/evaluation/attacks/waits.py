@@ -15,7 +15,7 @@ from evaluation.attacks.outcome import Outcome
 from service.apps import App
 
 _HANGING_DISK = """
-import hubbub.client.storage as storage
+import hubbub.client.outbox as storage
 
 def hang():
     held.set()

@@ -15,7 +15,7 @@ from hubbub.client import Batch, Encoder, Metric, batch_to_json
 from hubbub.collector.ingest.body import decompress
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.problems import BatchError
-from hubbub.protocol import compact
+from hubbub.protocol import wire
 from hubbub.protocol.dimensions import Dimension
 from hubbub.protocol.registry import Registry
 from hubbub.storage import Declared
@@ -72,7 +72,7 @@ class _Forms:
         self.metrics = metrics
         self.size = size
         self.json = batch_to_json(batch)
-        self.compact = compact.batch_to_compact(batch)
+        self.compact = wire.batch_to_compact(batch)
 
     @property
     def times(self) -> int:
@@ -91,7 +91,7 @@ def _compare(
     comparison = compare(
         f"{forms.size} report{'s' * (forms.size > 1)}{which}, k = {forms.metrics[0].params.k}: "
         f"{len(forms.compact):,} bytes",
-        partial(read, reader, forms.compact, compact.MEDIA_TYPE, forms.times),
+        partial(read, reader, forms.compact, wire.MEDIA_TYPE, forms.times),
         f"as JSON: {len(forms.json):,} bytes",
         partial(read, reader, forms.json, _JSON, forms.times),
         "batches",
@@ -109,13 +109,13 @@ def _compare_told(size: int) -> Comparison:
     forms, registry = _Forms([told], size), Registry("", {told.name: told})
     return compare(
         f"{size} reports that tell a platform: {len(forms.compact):,} bytes",
-        partial(_read, BatchReader(registry), forms.compact, compact.MEDIA_TYPE, forms.times),
+        partial(_read, BatchReader(registry), forms.compact, wire.MEDIA_TYPE, forms.times),
         f"without: {len(plain.compact):,} bytes",
         partial(
             _read,
             BatchReader(make_registry(*plain.metrics)),
             plain.compact,
-            compact.MEDIA_TYPE,
+            wire.MEDIA_TYPE,
             forms.times,
         ),
         "batches",
@@ -135,7 +135,7 @@ def _compare_compressed(forms: _Forms) -> Comparison:
 
     comparison = compare(
         f"{forms.size} reports, k = {forms.metrics[0].params.k}: {len(forms.compact):,} bytes",
-        partial(_read, reader, forms.compact, compact.MEDIA_TYPE, forms.times),
+        partial(_read, reader, forms.compact, wire.MEDIA_TYPE, forms.times),
         f"as JSON in gzip: {len(body):,} bytes",
         read_compressed,
         "batches",

@@ -22,10 +22,10 @@ import numpy as np
 
 from hubbub.inference.arrays import IntArray
 from hubbub.inference.counts import CohortCounts, count_records
-from hubbub.protocol.compact import COUNT_BYTES, FORMAT, ID_BYTES, MEDIA_TYPE, section_head
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import record_width
 from hubbub.protocol.registry import Registry
+from hubbub.protocol.wire import COUNT_BYTES, FORMAT, ID_BYTES, MEDIA_TYPE, section_head
 from hubbub.simulations.populations import census_first_names
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 

@@ -13,15 +13,15 @@ import pytest
 
 from factories import make_secret, toml_value
 from hubbub.client import Registry, Spending
-from hubbub.client.delivery import ClientStore, CommitResult
+from hubbub.client.delivery import DeliveryLoop, DeliverySettings
 from hubbub.client.encoder import PermanentResponse
 from hubbub.client.ledger import Account, AnswerKey, Charges
-from hubbub.client.recorder import Recorder, RecorderSettings
+from hubbub.client.outbox import DATABASE
+from hubbub.client.recorder import Recorder
 from hubbub.client.state import open_state, read_account
-from hubbub.client.storage import DATABASE
 from hubbub.protocol.metric_types.base import Value
 
-SETTINGS = RecorderSettings(100, 3600.0, 2**24, 1.0, 1.0)
+SETTINGS = DeliverySettings(100, 3600.0, 2**24, 1.0, 1.0)
 MOST_PENDING = 10_000
 
 
@@ -106,19 +106,15 @@ class Process:
     def record(self, time: float, metric: str, value: Value) -> None:
         _take(self.recorder, time, metric, value)
 
-    def commit_reports(self, time: float) -> CommitResult:
+    def commit_reports(self, time: float) -> Charges:
         """Bring to the disk what was recorded, as the writer's thread does."""
-        assert self.recorder.secret is not None
-        entries = self.recorder.drain(self.recorder.secret)
-        store = ClientStore(
-            self._folder, self.registry, SETTINGS, self.recorder.secret, lambda: time
-        )
-        with closing(store):
-            result = store.commit_reports(entries)
-        self.recorder.settle(result.account, result.charges)
-        return result
+        delivery = DeliveryLoop(self.recorder, self._folder, SETTINGS, lambda: time)
+        with closing(delivery.open()) as outbox:
+            charges = delivery.store(outbox)
+        assert charges is not None
+        return charges
 
-    def store(self, time: float, metric: str, value: Value) -> CommitResult:
+    def store(self, time: float, metric: str, value: Value) -> Charges:
         """Record a value, and bring it to the disk at once."""
         self.record(time, metric, value)
         return self.commit_reports(time)

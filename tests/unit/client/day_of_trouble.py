@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from factories import make_registry, make_report
-from hubbub.client.delivery import ClientStore
+from hubbub.client.delivery import DeliveryLoop, DeliverySettings
 from hubbub.client.outbox import LeasedBatch, spool
-from hubbub.client.recorder import RecorderSettings
+from hubbub.client.recorder import Recorder
 from hubbub.client.state import open_state
 from hubbub.client.transport import Answer, Outcome, classify_response, failure
 from unit.client.outboxes import ORIGIN, id_in, numbers_in
@@ -32,6 +32,7 @@ DAY = 86_400.0
 LAST_TROUBLE = DAY - 3 * 3600.0
 ROOMY, TIGHT = 4 * 2**20, 12_000
 READ_TIMEOUT = 10.0
+REFUSED = "refused by the collector"
 
 
 class Weather(enum.Enum):
@@ -124,7 +125,6 @@ class Client:
 
     folder: Path
     max_bytes: int
-    secret: bytes = b""
     recorded: int = 0
     delivered: int = 0
     waiting: int = 0
@@ -138,23 +138,23 @@ class Process:
 
     def __init__(self, day: Day, client: Client, number: int) -> None:
         self._day, self._client, self.number = day, client, number
-        settings = RecorderSettings(20, 60.0, client.max_bytes, 5.0, READ_TIMEOUT, ORIGIN)
-        secret = client.secret
-        self.disk = ClientStore(
-            client.folder, REGISTRY, settings, secret, day.clock, day.chance.random
+        settings = DeliverySettings(20, 60.0, client.max_bytes, 5.0, READ_TIMEOUT, ORIGIN)
+        self._recorder = Recorder(REGISTRY, 100, 100)
+        self._delivery = DeliveryLoop(
+            self._recorder, client.folder, settings, day.clock, day.chance.random
         )
-        self.disk._storage._connection.execute("PRAGMA synchronous = OFF")
+        self.outbox = self._delivery.open()
+        self.outbox.connection.execute("PRAGMA synchronous = OFF")
         self._sending = self._ended = False
         self._turn = 0
         self.look()
 
-    def look(self, *, hurry: bool = False) -> None:
+    def look(self, *, at_once: bool = False) -> None:
         """Do what is due, and come back when the scheduler says so."""
         self._turn += 1
         if self._sending or self._ended:
             return
-        step = self.disk.scheduler.next(hurry=hurry)
-        self._take_over_drops()
+        step = self._delivery.schedule(self.outbox, at_once=at_once)
         if isinstance(step, LeasedBatch):
             self._sending = True
             seconds, answer = self._day.collector.receive(self._day.now, self.number, step)
@@ -164,12 +164,12 @@ class Process:
             self._day.at(step, lambda: self.look() if turn == self._turn else None)
 
     def flush(self) -> None:
-        self.disk.scheduler.reset_backoff()
-        self.look(hurry=True)
+        self._delivery.reset_backoff(self.outbox)
+        self.look(at_once=True)
 
     def record(self, numbers: list[int]) -> None:
         reports = [make_report(bits=number) for number in numbers]
-        with self.disk._storage.transaction(self._client.secret) as connection:
+        with self.outbox.transaction() as connection:
             spool(connection, reports, REGISTRY, ORIGIN, self._day.now)
         self._client.recorded += len(numbers)
         self.look()
@@ -177,27 +177,26 @@ class Process:
     def end(self) -> None:
         """Stop without a word; the answer that it waits for will find nobody."""
         self._ended = True
-        self.disk.close()
+        self.outbox.close()
+        self._client.delivered += self._recorder.delivered
+        dropped = self.outbox.dropped + self._recorder.dropped
+        del dropped[REFUSED]
+        self._client.dropped.update(dropped)
 
     def _settle(self, batch: LeasedBatch, answer: Answer) -> None:
         if self._ended:
             return
-        settled = self.disk.scheduler.settle(batch, answer)
+        before = self._recorder.dropped[REFUSED]
+        self._delivery.settle(self.outbox, batch, answer)
         client, numbers = self._client, numbers_in(batch)
         if answer.outcome is Outcome.DELIVERED:
             client.acknowledged += numbers
         elif answer.outcome is Outcome.REFUSED:
             named = answer.refused or range(len(numbers))
             client.refused += [numbers[index] for index in named]
-            assert settled.refused == len(named)
-        client.delivered += settled.delivered
-        self._take_over_drops()
+            assert self._recorder.dropped[REFUSED] - before == len(named)
         self._sending = False
         self.look()
-
-    def _take_over_drops(self) -> None:
-        self._client.dropped.update(self.disk.outbox.dropped)
-        self.disk.outbox.dropped.clear()
 
 
 class Day:
@@ -217,7 +216,7 @@ class Day:
         ]
         self._running: dict[int, list[Process]] = {}
         for number, client in enumerate(self.clients):
-            client.secret = open_state(client.folder, REGISTRY).secret
+            open_state(client.folder, REGISTRY)
             processes = 2 if number == 1 else 1
             self._running[number] = [self._start(client) for _ in range(processes)]
             self.at(0.0, partial(self._live, number))
@@ -233,7 +232,7 @@ class Day:
             self.now, _, event = heapq.heappop(self._events)
             event()
         for number, client in enumerate(self.clients):
-            client.waiting = self._running[number][0].disk.outbox.waiting()
+            client.waiting = self._running[number][0].outbox.waiting()
             for process in self._running[number]:
                 process.end()
         return self

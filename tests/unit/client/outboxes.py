@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from factories import make_metric, make_registry, make_report, make_secret
 from hubbub.client import Registry
-from hubbub.client.outbox import LeasedBatch, Outbox, spool
-from hubbub.client.storage import Storage
+from hubbub.client.outbox import DATABASE, LeasedBatch, Outbox, spool
+from hubbub.client.state import open_state
 from hubbub.protocol.metric_types.enums import EnumType
 
 SECRET = make_secret()
@@ -26,21 +28,23 @@ LEASE_SECONDS = 45.0
 MAX_AGE = 13 * 86_400.0
 
 
-def open_storage(folder: Path) -> Storage:
-    """Open a database as the client does, but don't wait until it could survive a power cut."""
-    storage = Storage(folder, REGISTRY.application, create=True)
-    with storage.transaction() as connection:
-        storage.claim(SECRET, connection)
-    storage._connection.execute("PRAGMA synchronous = OFF")
-    return storage
-
-
 @contextmanager
 def opened(folder: Path, max_bytes: int = 2**20, *, origin: str = ORIGIN) -> Iterator[Outbox]:
-    with (
-        closing(open_storage(folder)) as storage,
-        closing(Outbox(storage, SECRET, origin, max_bytes, MAX_AGE, LEASE_SECONDS)) as outbox,
-    ):
+    """Open a client's outbox, but don't wait until what it stores could survive a power cut."""
+    if not (folder / DATABASE).exists():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("os.urandom", lambda n: SECRET[:n])
+            open_state(folder, REGISTRY)
+    outbox = Outbox(
+        folder,
+        REGISTRY.application,
+        SECRET,
+        origin=origin,
+        max_bytes=max_bytes,
+        lease_seconds=LEASE_SECONDS,
+    )
+    with closing(outbox):
+        outbox.connection.execute("PRAGMA synchronous = OFF")
         yield outbox
 
 
@@ -57,13 +61,13 @@ def put(
     reports = [
         make_report(registry[metric], bits=number)._replace(slice=slice_) for number in numbers
     ]
-    with closing(open_storage(folder)) as storage, storage.transaction() as connection:
+    with opened(folder) as outbox, outbox.transaction() as connection:
         spool(connection, reports, registry, origin, now)
 
 
 def execute(folder: Path, statement: str) -> None:
     """Do to the database what a failing disk, or time, might do."""
-    with closing(open_storage(folder)) as storage, storage.transaction() as connection:
+    with opened(folder) as outbox, outbox.transaction() as connection:
         connection.execute(statement)
 
 
@@ -74,7 +78,7 @@ def numbers_in(leased: LeasedBatch) -> list[int]:
 def numbers_on_disk(folder: Path) -> list[int]:
     """Return the numbers of all reports, damaged or not."""
     query = "SELECT record FROM reports"
-    with closing(open_storage(folder)) as storage, storage.transaction() as connection:
+    with opened(folder) as outbox, outbox.transaction() as connection:
         return [int.from_bytes(record[2:], "little") for (record,) in connection.execute(query)]
 
 
@@ -103,11 +107,10 @@ _HOLD = """
 import sys
 from pathlib import Path
 from hubbub.client.outbox import Outbox
-from hubbub.client.storage import Storage
 
 folder, seconds, now = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-storage = Storage(folder, sys.argv[5])
-outbox = Outbox(storage, bytes.fromhex(sys.argv[4]), sys.argv[6], 2**20, 1e9, seconds)
+secret = bytes.fromhex(sys.argv[4])
+outbox = Outbox(folder, sys.argv[5], secret, origin=sys.argv[6], lease_seconds=seconds)
 print(outbox.lease(now, 1, 100).key, flush=True)
 sys.stdin.read()
 """

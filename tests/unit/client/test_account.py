@@ -20,8 +20,8 @@ from evaluation.reference.schedule import DAY
 from factories import APPLICATION, make_metric, make_params, make_registry
 from hubbub.client import Metric, Registry, Report
 from hubbub.client.ledger import AnswerKey
+from hubbub.client.outbox import Outbox
 from hubbub.client.state import open_state, read_account, replace_secret
-from hubbub.client.storage import Storage
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.enums import BooleanType, EnumType
 from parameters import examples
@@ -148,7 +148,8 @@ def reports_with_resets(
                 replace_secret(folder, registry.application)
                 process = Process(Path(folder), registry)
             process.record(*recording)
-            reported.append(process.commit_reports(recording[0]).account.ledger.spending())
+            process.commit_reports(recording[0])
+            reported.append(process.recorder.spending())
     reports = [sum(metric.reports for metric in spending.metrics) for spending in reported]
     return [later > before for before, later in pairwise([0, *reports])]
 
@@ -258,8 +259,8 @@ def test_the_period_is_answered_by_the_process_that_is_stored_first(tmp_path, wi
         drawn = [process.recorder.pending[0].own.response for process in processes]
         for i in (winner, 1 - winner):
             process = processes[i]
-            account = process.commit_reports(time).account
-            assert account.memory["page"].response == drawn[winner]
+            (admitted,) = process.commit_reports(time).admitted
+            assert admitted.response == drawn[winner]
         assert {report.cohort for report in take_spool(tmp_path)} == {drawn[winner].cohort}
         differing += drawn[0].cohort != drawn[1].cohort
     assert differing >= 16  # fewer by chance: P < 1e-10
@@ -267,7 +268,7 @@ def test_the_period_is_answered_by_the_process_that_is_stored_first(tmp_path, wi
 
 
 def take_spool(folder: Path) -> list[Report]:
-    with closing(Storage(folder, APPLICATION)) as storage, storage.transaction() as connection:
+    with closing(Outbox(folder, APPLICATION)) as outbox, outbox.transaction() as connection:
         rows = connection.execute("SELECT metric, version, record FROM reports").fetchall()
         connection.execute("DELETE FROM reports")
     assert len(rows) == 2
@@ -282,9 +283,9 @@ def test_of_two_processes_with_room_for_one_value_the_second_reports_the_firsts(
     first, second = Process(tmp_path, registry), Process(tmp_path, registry)
     for process, value in ((first, "red"), (second, "blue")):
         process.record(START, "theme", value)
-    assert first.commit_reports(START).charges.stale == 0
+    assert first.commit_reports(START).stale == 0
     result = second.commit_reports(START)
-    assert (result.charges.stale, result.waiting, not result.charges.refused) == (1, 2, True)
+    assert (result.stale, len(result.admitted), not result.refused) == (1, 1, True)
     assert list(stored_reports(tmp_path).values()) == [2]
 
 
@@ -293,7 +294,7 @@ def test_of_two_processes_one_reports_a_one_time_metric(tmp_path):
     processes = [Process(tmp_path, make_registry(metric)) for _ in range(2)]
     for process in processes:
         process.record(START, "tabs", "example.com")
-    assert [len(process.commit_reports(START).charges.refused) for process in processes] == [0, 1]
+    assert [len(process.commit_reports(START).refused) for process in processes] == [0, 1]
     assert list(stored_reports(tmp_path).values()) == [1]
 
 
@@ -303,7 +304,7 @@ def test_of_two_versions_of_an_app_one_answers_a_period(tmp_path):
     for first, second, day in ((old, new, 0), (new, old, 10)):
         for hour in range(6):
             now = START + day * DAY + hour * HOUR
-            assert not first.store(now, "mood", True).charges.refused
+            assert not first.store(now, "mood", True).refused
             second.store(now, "mood", True)
     assert sorted(stored_reports(tmp_path).items()) == [
         (AnswerKey("mood", version, b"\0\0\0\1"), 6) for version in (1, 2)
@@ -334,7 +335,7 @@ def test_periods_are_deleted_when_they_are_over_also_of_metrics_that_are_no_long
 
 def stored_periods(folder: Path) -> int:
     query = "SELECT count(*) FROM memory WHERE end_day IS NOT NULL"
-    with closing(Storage(folder, APPLICATION)) as storage, storage.transaction() as connection:
+    with closing(Outbox(folder, APPLICATION)) as outbox, outbox.transaction() as connection:
         return int(connection.execute(query).fetchone()[0])
 
 
@@ -347,7 +348,8 @@ def test_a_metric_that_changed_under_its_version_harms_no_other(tmp_path, period
     wrongly = Process(tmp_path, make_registry(mood(period_days=period_days), THEME))
     for metric, value in (("mood", False), ("theme", "red")):
         wrongly.record(START + 6 * DAY, metric, value)
-    assert wrongly.commit_reports(START + 6 * DAY).waiting == 2
+    (admitted,) = wrongly.commit_reports(START + 6 * DAY).admitted
+    assert admitted.answer.metric == "theme"
     again = Process(tmp_path, rightly)
     again.store(START + 7 * DAY, "mood", False)
     assert sorted(stored_reports(tmp_path).values()) == [1, 2]

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from evaluation.reference import compact as reference
 from factories import make_report
 from hubbub.client import Batch, Report
-from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.errors import CompactError
+from hubbub.protocol.wire import batch_to_compact
 
 _ID = "0123456789abcdef" * 2
 

@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.client.delivery import DeliveryResult, DeliveryScheduler, system_chance
+from hubbub.client.delivery import DeliveryLoop, DeliverySettings, system_chance
 from hubbub.client.outbox import NO_ROOM, TOO_OLD, LeasedBatch, Outbox
+from hubbub.client.recorder import WITHDRAWN, Recorder
 from hubbub.client.transport import Answer, Outcome, classify_response, failure, refusal_reason
 from parameters import examples
 from unit.client.day_of_trouble import ROOMY, TIGHT, Day, Weather, is_acceptable
 from unit.client.outboxes import (
+    ORIGIN,
+    REGISTRY,
     another_process_holds,
     id_in,
     make_batches,
@@ -33,32 +36,46 @@ NOON = 1_700_000_000.0
 
 
 class Desk:
-    """A scheduler on a real outbox, with a clock that is set and a die that is loaded."""
+    """A delivery loop on a real outbox, with a clock that is set and a die that is loaded."""
 
     def __init__(self, folder: Path, outbox: Outbox, batch_size: int, seconds: float) -> None:
         self._folder = folder
         self.outbox = outbox
         self.now = NOON
         self.chance = 0.5
-        self.scheduler = DeliveryScheduler(
-            outbox, batch_size, seconds, lambda: self.now, lambda: self.chance
+        self.recorder = Recorder(REGISTRY, 100, 100)
+        settings = DeliverySettings(batch_size, seconds, 2**20, 1.0, 1.0, ORIGIN)
+        self.delivery = DeliveryLoop(
+            self.recorder, folder, settings, lambda: self.now, lambda: self.chance
         )
 
     def spool(self, *numbers: int) -> None:
         put(self._folder, *numbers, now=self.now)
 
+    def next(self, *, hurry: bool = False) -> LeasedBatch | float:
+        step = self.delivery.schedule(self.outbox, at_once=hurry)
+        assert isinstance(step, LeasedBatch | float)  # there is no switch
+        return step
+
     def wait(self, *, hurry: bool = False) -> float:
-        step = self.scheduler.next(hurry=hurry)
+        step = self.next(hurry=hurry)
         assert isinstance(step, float), "sent too early"
         return step
 
     def batch(self, *, hurry: bool = False) -> LeasedBatch:
-        step = self.scheduler.next(hurry=hurry)
+        step = self.next(hurry=hurry)
         assert isinstance(step, LeasedBatch), f"nothing to send for {step} seconds"
         return step
 
-    def answer(self, answer: Answer) -> DeliveryResult:
-        return self.scheduler.settle(self.batch(hurry=True), answer)
+    def settle(self, batch: LeasedBatch, answer: Answer) -> Counter[str]:
+        """Answer an attempt; return how many reports were delivered, or dropped, by reason."""
+        self.recorder.dropped.clear()
+        self.recorder.delivered = 0
+        self.delivery.settle(self.outbox, batch, answer)
+        return +Counter({"delivered": self.recorder.delivered, **self.recorder.dropped})
+
+    def answer(self, answer: Answer) -> Counter[str]:
+        return self.settle(self.batch(hurry=True), answer)
 
     def delay_after(self, answer: Answer) -> float:
         """Answer the next attempt, and return for how long nothing is sent then."""
@@ -131,7 +148,7 @@ def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk):
     for _ in range(4):
         batch = desk.batch()
         sent += numbers_in(batch)
-        assert desk.scheduler.settle(batch, DELIVERED) == DeliveryResult(delivered=5)
+        assert desk.settle(batch, DELIVERED) == {"delivered": 5}
     assert [sorted(sent[i : i + 5]) for i in range(0, 20, 5)] == [
         list(range(i, i + 5)) for i in range(0, 20, 5)
     ]
@@ -139,11 +156,12 @@ def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk):
 
 
 @pytest.mark.parametrize("answer", [UNREACHABLE, classify_response(500, {}, b"", 0.0)])
-def test_batch_that_was_deleted_while_it_was_sent_is_told(desk, answer):
+def test_batch_that_was_deleted_while_it_was_sent_is_counted(desk, answer):
     desk.spool(1, 2)
     batch = desk.batch(hurry=True)
     desk.outbox.clear(desk.now)
-    assert desk.scheduler.settle(batch, answer) == DeliveryResult(gone=2)
+    desk.delivery.refusal = "no consent"
+    assert desk.settle(batch, answer) == {WITHDRAWN: 2}
 
 
 def test_id_changes_only_while_nothing_can_have_been_stored(desk):
@@ -156,8 +174,8 @@ def test_id_changes_only_while_nothing_can_have_been_stored(desk):
     for answer in (UNREACHABLE, unstored, unknown, unstored, UNREACHABLE):
         batch = desk.batch(hurry=True)
         ids.append(id_in(batch))
-        desk.scheduler.settle(batch, answer)
-        desk.scheduler.reset_backoff()
+        desk.settle(batch, answer)
+        desk.delivery.reset_backoff(desk.outbox)
     assert len(set(ids)) == 3
     assert len(set(ids[2:])) == 1
 
@@ -223,7 +241,7 @@ def test_failed_attempt_keeps_the_batch_as_it_is(desk):
     for _ in range(5):
         batch = desk.batch()
         batches.add(batch.batch)
-        assert desk.scheduler.settle(batch, FAILED) == DeliveryResult()
+        assert desk.settle(batch, FAILED) == {}
         desk.spool(6)
         desk.now += desk.wait()
     assert len(batches) == 1
@@ -243,17 +261,17 @@ def test_reset_of_backoff_ends_our_own_back_off(desk):
     for _ in range(8):
         desk.now += desk.delay_after(UNREACHABLE)
     assert desk.delay_after(UNREACHABLE) > 100.0
-    desk.scheduler.reset_backoff()
+    desk.delivery.reset_backoff(desk.outbox)
     assert desk.batch()
 
 
 def test_reset_of_backoff_does_not_shorten_what_the_collector_asked_for(desk):
     desk.spool(1)
     assert desk.delay_after(too_many_requests(120.0)) == 120.5
-    desk.scheduler.reset_backoff()
+    desk.delivery.reset_backoff(desk.outbox)
     assert desk.wait(hurry=True) == 120.0
     desk.now += 119.0
-    desk.scheduler.reset_backoff()
+    desk.delivery.reset_backoff(desk.outbox)
     assert desk.wait(hurry=True) == pytest.approx(1.0)
     desk.now += 1.0
     assert desk.batch()
@@ -278,17 +296,17 @@ def test_what_the_collector_does_not_know_yet_waits_and_the_rest_goes_at_once(de
     put_mood(desk, tmp_path, 101, 102)
     first = desk.batch(hurry=True)
     assert len(numbers_in(first)) == 4
-    assert desk.scheduler.settle(first, unknown("mood")) == DeliveryResult()
+    assert desk.settle(first, unknown("mood")) == {}
     second = desk.batch(hurry=True)
     assert numbers_in(second) == [1, 2]
     assert id_in(second) != id_in(first)
-    assert desk.scheduler.settle(second, DELIVERED) == DeliveryResult(2)
+    assert desk.settle(second, DELIVERED) == {"delivered": 2}
     put_mood(desk, tmp_path, 103)
     assert 0.5 <= desk.wait(hurry=True) <= 1.0
     desk.now += 1.0
     third = desk.batch(hurry=True)
     assert numbers_in(third) == [101, 102, 103]
-    assert desk.scheduler.settle(third, DELIVERED) == DeliveryResult(3)
+    assert desk.settle(third, DELIVERED) == {"delivered": 3}
     assert desk.outbox.dropped == {}
 
 
@@ -296,7 +314,7 @@ def test_answer_may_refuse_some_for_good_beside_what_is_to_wait(desk, tmp_path):
     desk.spool(1, 2)
     put_mood(desk, tmp_path, 101)
     result = desk.answer(unknown("mood", wrong=(0, 9)))
-    assert result == DeliveryResult(0, 1, REFUSED)
+    assert result == {REFUSED: 1}
     assert numbers_in(desk.batch(hurry=True)) == [2]
     assert desk.outbox.waiting() == 2
 
@@ -306,11 +324,11 @@ def test_batch_that_may_have_been_stored_stays_whole_and_blocks_no_other(desk, t
     desk.spool(1)
     put_mood(desk, tmp_path, 101)
     lost = desk.batch(hurry=True)
-    desk.scheduler.settle(lost, FAILED)
+    desk.settle(lost, FAILED)
     desk.now += 1.0
     again = desk.batch(hurry=True)
     assert id_in(again) == id_in(lost)
-    desk.scheduler.settle(again, unknown("mood"))
+    desk.settle(again, unknown("mood"))
     desk.spool(2)
     assert numbers_in(desk.batch(hurry=True)) == [2]
     desk.answer(DELIVERED)
@@ -323,16 +341,16 @@ def test_unknown_metric_is_tried_ever_less_often_until_it_is_once_an_hour(desk, 
     put_mood(desk, tmp_path, 101)
     desk.chance, attempts, begin = NEARLY_ONE, 0, desk.now
     while desk.now < begin + 86_400:
-        step = desk.scheduler.next(hurry=True)
+        step = desk.next(hurry=True)
         if isinstance(step, float):
             desk.now += step
             continue
         attempts += 1
-        desk.scheduler.settle(step, unknown("mood"))
+        desk.settle(step, unknown("mood"))
     assert 24 <= attempts <= 40
     assert desk.outbox.waiting() == 1
     desk.now += 13 * 86_400
-    assert isinstance(desk.scheduler.next(hurry=True), float)
+    assert isinstance(desk.next(hurry=True), float)
     assert desk.outbox.dropped == {TOO_OLD: 1}
 
 
@@ -342,11 +360,11 @@ def test_batches_that_were_made_before_are_relieved_of_what_must_wait(desk, tmp_
         put_mood(desk, tmp_path, 100 + number)
     first = desk.outbox.lease(desk.now, 1, 2)  # which puts all into two batches
     assert first is not None
-    desk.scheduler.settle(first, unknown("mood"))
+    desk.settle(first, unknown("mood"))
     for number in (1, 2):
         batch = desk.batch(hurry=True)
         assert numbers_in(batch) == [number]
-        desk.scheduler.settle(batch, DELIVERED)
+        desk.settle(batch, DELIVERED)
     assert desk.wait(hurry=True) > 0
     assert desk.outbox.waiting() == 2
 
@@ -369,7 +387,7 @@ def test_flush_tries_unknown_metrics_again(desk, tmp_path):
     put_mood(desk, tmp_path, 101)
     desk.answer(unknown("mood"))
     assert desk.wait(hurry=True) > 0
-    desk.scheduler.reset_backoff()
+    desk.delivery.reset_backoff(desk.outbox)
     assert numbers_in(desk.batch(hurry=True)) == [101]
 
 
@@ -394,7 +412,7 @@ def test_clock_that_was_set_back_blocks_nothing_for_more_than_a_day(tmp_path_fac
         desk.spool(1)
         desk.answer(too_many_requests(asked))
         desk.now -= back
-        step = desk.scheduler.next()
+        step = desk.next()
         if isinstance(step, float):
             assert step <= 86_400.0 + 300.0
             desk.now += step + 0.001
@@ -412,17 +430,17 @@ def test_named_reports_are_dropped_and_the_others_sent_under_the_same_id(desk):
     desk.spool(1, 2, 3, 4, 5)
     first = desk.batch()
     numbers = numbers_in(first)
-    assert desk.scheduler.settle(first, refused(1, 3)) == DeliveryResult(refused=2, reason=REFUSED)
+    assert desk.settle(first, refused(1, 3)) == {REFUSED: 2}
     second = desk.batch()
     assert numbers_in(second) == [numbers[0], numbers[2], numbers[4]]
     assert id_in(second) == id_in(first)
-    assert desk.scheduler.settle(second, DELIVERED) == DeliveryResult(delivered=3)
+    assert desk.settle(second, DELIVERED) == {"delivered": 3}
     assert desk.outbox.waiting() == 0
 
 
 def test_report_that_is_named_twice_counts_once(desk):
     desk.spool(1, 2, 3, 4, 5)
-    assert desk.answer(refused(1, 1, 1)) == DeliveryResult(refused=1, reason=REFUSED)
+    assert desk.answer(refused(1, 1, 1)) == {REFUSED: 1}
     assert len(numbers_in(desk.batch())) == 4
 
 
@@ -440,7 +458,7 @@ def test_report_that_is_named_twice_counts_once(desk):
 )
 def test_batch_that_will_never_be_accepted_is_dropped_and_counted(desk, answer):
     desk.spool(1, 2, 3, 4, 5)
-    assert desk.answer(answer) == DeliveryResult(refused=5, reason=refusal_reason(answer))
+    assert desk.answer(answer) == {refusal_reason(answer): 5}
     assert desk.outbox.waiting() == 0
 
 
@@ -448,9 +466,8 @@ def test_reasons_tell_a_bad_key_from_a_wrong_address(desk):
     reasons = []
     for status in (401, 403, 404, 405, 400):
         desk.spool(1)
-        reasons.append(
-            desk.answer(classify_response(status, {}, b"{}", 0.0)).reason.removeprefix(REFUSED)
-        )
+        (reason,) = desk.answer(classify_response(status, {}, b"{}", 0.0))
+        reasons.append(reason.removeprefix(REFUSED))
     assert reasons == [": ingest key"] * 2 + [": no such address"] * 2 + [""]
 
 

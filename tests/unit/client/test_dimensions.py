@@ -161,7 +161,7 @@ def test_metric_tells_its_dimensions_in_its_own_order():
     assert crash.min_reports == 50
     assert crash.slice_as("platform=mac,release=1.0,arm=control") == "arm=control,platform=mac"
     assert crash.slice_as("platform=beos") == ""
-    told = registry.telling({"platform": "mac", "release": "1.0", "arm": "treatment"})
+    told = registry.with_dimensions({"platform": "mac", "release": "1.0", "arm": "treatment"})
     report = Encoder(told["crash"], bytes(SECRET_BYTES)).encode(True)
     assert report.slice == "arm=treatment,platform=mac"
 
@@ -173,14 +173,14 @@ def test_dimensions_need_no_new_version():
 
 def test_value_that_is_not_told_apart_is_other_but_refused_in_development():
     registry = _registry('dimensions = ["platform"]\n')
-    assert registry.telling({"platform": "Mac"})["crash"].slice == ""
-    assert registry.telling({"platform": "other"}, strict=True)["crash"].slice == ""
+    assert registry.with_dimensions({"platform": "Mac"})["crash"].slice == ""
+    assert registry.with_dimensions({"platform": "other"}, strict=True)["crash"].slice == ""
     with pytest.raises(MetricError, match=r"dimensions.platform = 'Mac': must be windows, mac"):
-        registry.telling({"platform": "Mac"}, strict=True)
+        registry.with_dimensions({"platform": "Mac"}, strict=True)
     with pytest.raises(MetricError, match="dimensions = 'device': must be one of: platform, rel"):
-        registry.telling({"device": "phone"})
+        registry.with_dimensions({"device": "phone"})
     with pytest.raises(MetricError, match=r"dimensions.platform = 3: must be"):
-        registry.telling({"platform": 3})  # type: ignore[dict-item]
+        registry.with_dimensions({"platform": 3})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from factories import APPLICATION, make_metric, make_params, make_registry, make
 from hubbub.client import Registry, Telemetry
 from hubbub.client.encoder import Encoder
 from hubbub.client.ledger import NOT_CHOSEN, REPORTED_IN_PERIOD, WAITING, Account
+from hubbub.client.outbox import DATABASE
 from hubbub.client.recorder import Recorder
 from hubbub.client.schedule import chosen, first_day, period_at
 from hubbub.client.state import open_state
-from hubbub.client.storage import DATABASE
 from hubbub.client.testing import RecordingTelemetry
 from hubbub.protocol.errors import UnknownCategoryError
 from hubbub.protocol.metric_types.enums import EnumType
@@ -198,8 +198,8 @@ def test_other_processes_and_later_starts_know_that_a_period_was_reported(tmp_pa
     now = 20_000 * SECONDS_A_DAY
     for process in (one, other):
         process.record(now, "crash", "red")
-    assert len(one.commit_reports(now).charges.admitted) == 1
-    assert other.commit_reports(now).charges.refused == {REPORTED_IN_PERIOD: 1}
+    assert len(one.commit_reports(now).admitted) == 1
+    assert other.commit_reports(now).refused == {REPORTED_IN_PERIOD: 1}
     later = Process(tmp_path, registry)
     later.record(now + 60, "crash", "blue")
     assert not later.recorder.pending

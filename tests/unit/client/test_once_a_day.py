@@ -10,12 +10,10 @@ import pytest
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client import Telemetry
-from hubbub.client.delivery import ClientStore
+from hubbub.client.delivery import DeliveryLoop, DeliverySettings
 from hubbub.client.ledger import REPLACED_BY_NEWER, REPORTED_TODAY
-from hubbub.client.outbox import LeasedBatch
-from hubbub.client.recorder import RecorderSettings
+from hubbub.client.outbox import DATABASE, LeasedBatch
 from hubbub.client.state import replace_secret
-from hubbub.client.storage import DATABASE
 from hubbub.client.transport import Answer, Outcome
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metrics import SECONDS_A_DAY
@@ -41,39 +39,38 @@ class Client:
         self.process = Process(folder, REGISTRY)
         self.now = NOON
         self.stored = {}
-        settings = RecorderSettings(100, 60.0, 2**24, 1.0, 1.0)
-        self.secret = self.process.recorder.secret or b""
-        self.store = ClientStore(
-            folder, REGISTRY, settings, self.secret, lambda: self.now, lambda: 0.5
+        settings = DeliverySettings(100, 60.0, 2**24, 1.0, 1.0)
+        self.delivery = DeliveryLoop(
+            self.process.recorder, folder, settings, lambda: self.now, lambda: 0.5
         )
+        self.outbox = self.delivery.open()
 
     def record(self, *values, metric="theme"):
         """Record values and store their reports together; return what became of the others."""
         recorder = self.process.recorder
         for value in values:
             self.process.record(self.now, metric, value)
-        result = self.store.commit_reports(recorder.drain(self.secret))
-        recorder.settle(result.account, result.charges)
-        dropped = result.charges.refused + self.store.outbox.dropped
-        self.store.outbox.dropped.clear()
+        self.delivery.store(self.outbox)
+        dropped = recorder.dropped.copy()
+        recorder.dropped.clear()
         return dropped
 
     def send(self, answer, *, arrives=False):
         """Send what is due, and return the colours that are stored by that."""
-        self.store.scheduler.reset_backoff()
-        leased = self.store.scheduler.next(hurry=True)
+        self.delivery.reset_backoff(self.outbox)
+        leased = self.delivery.schedule(self.outbox, at_once=True)
         if not isinstance(leased, LeasedBatch):
             return []
         batch_id, reports = leased.batch.batch_id, leased.batch.reports
         is_new = batch_id not in self.stored and (arrives or answer is DELIVERED)
         if is_new:
             self.stored[batch_id] = (self.now // SECONDS_A_DAY, [each.metric for each in reports])
-        self.store.scheduler.settle(leased, answer)
+        self.delivery.settle(self.outbox, leased, answer)
         bits = [each.bits[0] for each in reports if is_new]
         return [COLOURS.categories[each.bit_length() - 1] for each in bits]
 
     def close(self):
-        self.store.close()
+        self.outbox.close()
 
 
 @pytest.fixture
@@ -90,7 +87,7 @@ def test_newest_of_several_unsent_reports_is_sent(client):
     client.now += SECONDS_A_DAY
     assert client.record("red", "green", "blue") == {REPLACED_BY_NEWER: 3}
     assert client.send(DELIVERED) == ["blue"]
-    assert client.store.outbox.waiting() == 0
+    assert client.outbox.waiting() == 0
 
 
 def test_day_has_one_report_and_the_next_another(client):
@@ -167,7 +164,7 @@ def test_database_of_an_earlier_version_gets_what_it_needs(tmp_path):
 
 def test_whatever_happens_no_day_has_two_reports(tmp_path, rng):
     with closing(Client(tmp_path)) as client:
-        client.store._storage._connection.execute("PRAGMA synchronous = OFF")
+        client.outbox.connection.execute("PRAGMA synchronous = OFF")
         for _ in range(400):
             client.now += rng.uniform(0, SECONDS_A_DAY / 3)
             if rng.random() < 0.5:

@@ -4,7 +4,7 @@ import random
 import tempfile
 import threading
 from collections import Counter, defaultdict
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from evaluation.reference import compact as reference
 from factories import make_metric, make_params, make_registry, make_report
 from hubbub.client import batch_to_json
-from hubbub.client.errors import UnavailableError
 from hubbub.client.outbox import (
     _SIZE,
     DAMAGED,
@@ -27,7 +26,8 @@ from hubbub.client.outbox import (
     Outbox,
     spool,
 )
-from hubbub.protocol.compact import batch_to_compact
+from hubbub.protocol.errors import UnavailableError
+from hubbub.protocol.wire import batch_to_compact
 from parameters import examples
 from unit.client.outboxes import (
     LEASE_SECONDS,
@@ -42,7 +42,6 @@ from unit.client.outboxes import (
     must_hold,
     numbers_in,
     numbers_on_disk,
-    open_storage,
     opened,
     put,
 )
@@ -413,15 +412,14 @@ def test_damaged_batch_is_dropped_and_counted_and_never_sent(tmp_path, what):
 
 
 def test_full_disk_takes_no_reports_and_is_no_damage(tmp_path):
-    with closing(open_storage(tmp_path)) as storage:
-        storage._connection.execute("PRAGMA max_page_count = 1")  # as many as there are
-        reports = [make_report(bits=number) for number in range(1000)]
-        with pytest.raises(UnavailableError, match="full"), storage.transaction() as connection:
-            spool(connection, reports, REGISTRY, ORIGIN, 0.0)
-        storage._connection.execute("PRAGMA max_page_count = 1000")
-        with storage.transaction() as connection:
-            spool(connection, reports, REGISTRY, ORIGIN, 0.0)
+    reports = [make_report(bits=number) for number in range(1000)]
     with opened(tmp_path) as outbox:
+        outbox.connection.execute("PRAGMA max_page_count = 1")  # as many as there are
+        with pytest.raises(UnavailableError, match="full"), outbox.transaction() as connection:
+            spool(connection, reports, REGISTRY, ORIGIN, 0.0)
+        outbox.connection.execute("PRAGMA max_page_count = 1000")
+        with outbox.transaction() as connection:
+            spool(connection, reports, REGISTRY, ORIGIN, 0.0)
         assert outbox.waiting() == 1000
 
 
@@ -431,7 +429,7 @@ def test_full_disk_neither_loses_nor_counts_anything(tmp_path):
         put(tmp_path, *range(100, 140))
         execute(tmp_path, "UPDATE reports SET checksum = x'' WHERE id = 1")
         execute(tmp_path, NEED_A_MEGABYTE)
-        outbox._storage._connection.execute("PRAGMA max_page_count = 100")
+        outbox.connection.execute("PRAGMA max_page_count = 100")
         with pytest.raises(UnavailableError, match="full"):
             make_batches(outbox, 100)
         assert outbox.dropped == {}
@@ -602,5 +600,5 @@ TestLifeOfAnOutbox: Any = LifeOfAnOutbox.TestCase
 
 def size_of(folder: Path) -> int:
     query = f"SELECT total({_SIZE}) FROM reports"  # noqa: S608
-    with opened(folder) as outbox, outbox._storage.transaction() as connection:
+    with opened(folder) as outbox, outbox.transaction() as connection:
         return int(connection.execute(query).fetchone()[0])

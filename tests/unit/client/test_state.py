@@ -22,11 +22,25 @@ from factories import (
     registry_toml,
 )
 from hubbub.client import StateError
-from hubbub.client.errors import ForgottenError, ReplacedSecretError, UnavailableError
-from hubbub.client.ledger import ALREADY_REPORTED, AnswerKey, ClientLedger, LedgerRow, Verdict
-from hubbub.client.outbox import spool
-from hubbub.client.state import delete_state, open_state, read_account, replace_secret
-from hubbub.client.storage import Storage, save_definitions, save_rows
+from hubbub.client.ledger import (
+    ALREADY_REPORTED,
+    Account,
+    AnswerKey,
+    ClientLedger,
+    LedgerRow,
+    Verdict,
+)
+from hubbub.client.outbox import Outbox, fingerprint, spool
+from hubbub.client.state import (
+    delete_state,
+    erase,
+    open_state,
+    read_account,
+    replace_secret,
+    save_account,
+    save_definitions,
+)
+from hubbub.protocol.errors import ForgottenError, ReplacedSecretError, UnavailableError
 
 REGISTRY = make_registry()
 HOMEPAGE = REGISTRY["homepage"]
@@ -48,10 +62,11 @@ def ledger_of(folder: Path) -> ClientLedger:
 
 
 def spend_something(folder: Path) -> None:
-    with closing(Storage(folder, APPLICATION)) as storage, storage.transaction() as connection:
+    with closing(Outbox(folder, APPLICATION)) as outbox, outbox.transaction() as connection:
         answer = AnswerKey("homepage", 1, bytes(16))
         row = LedgerRow(answer, 3, HOMEPAGE.epsilon_report, HOMEPAGE.price, changed=False)
-        save_rows(connection, [row])
+        account = Account(REGISTRY, ClientLedger(REGISTRY, [row]))
+        save_account(connection, REGISTRY, Account(REGISTRY), account, [answer])
 
 
 def names(folder: Path) -> set[str]:
@@ -153,10 +168,10 @@ def test_database_of_garbage_is_noticed(tmp_path):
 
 
 def test_start_that_was_killed_half_way_is_finished(tmp_path):
-    with closing(Storage(tmp_path, APPLICATION, create=True)):
+    with closing(Outbox(tmp_path, APPLICATION, create=True)):
         pass  # killed after the database, before the secret
     secret = secret_of(tmp_path)
-    with closing(Storage(tmp_path, APPLICATION)) as storage, storage.transaction() as connection:
+    with closing(Outbox(tmp_path, APPLICATION)) as outbox, outbox.transaction() as connection:
         connection.execute("UPDATE account SET owner = NULL")  # killed before tying them together
     assert secret_of(tmp_path) == secret
 
@@ -196,8 +211,9 @@ def test_replaced_secret_keeps_the_ledger_and_is_counted(tmp_path):
 
 def test_replacement_that_was_killed_before_the_new_secret_keeps_the_old_one(tmp_path):
     before = secret_of(tmp_path)
-    with closing(Storage(tmp_path, APPLICATION)) as storage, storage.transaction() as connection:
-        storage.announce(bytes(32), connection)
+    with closing(Outbox(tmp_path, APPLICATION)) as outbox, outbox.transaction() as connection:
+        announced = (fingerprint(bytes(32)),)
+        connection.execute("UPDATE account SET next_owner = ?", announced)
     assert secret_of(tmp_path) == before
     assert ledger_of(tmp_path).spending().resets == 0
 
@@ -222,18 +238,18 @@ def test_replacement_that_was_killed_after_the_new_secret_is_completed(tmp_path,
 
 def test_whoever_has_the_database_open_notices_that_the_secret_was_replaced(tmp_path):
     before = secret_of(tmp_path)
-    with closing(Storage(tmp_path, APPLICATION)) as storage:
+    with closing(Outbox(tmp_path, APPLICATION, before)) as outbox:
         replace_secret(tmp_path, APPLICATION)
-        with pytest.raises(ReplacedSecretError), storage.transaction(before):
+        with pytest.raises(ReplacedSecretError), outbox.transaction():
             pass
 
 
 def test_whoever_has_the_database_open_notices_that_it_was_deleted(tmp_path):
     secret = secret_of(tmp_path)
-    with closing(Storage(tmp_path, APPLICATION)) as storage:
+    with closing(Outbox(tmp_path, APPLICATION, secret)) as outbox:
         delete_state(tmp_path, APPLICATION)
         secret_of(tmp_path)  # and begun anew
-        with pytest.raises(ForgottenError), storage.transaction(secret):
+        with pytest.raises(ForgottenError), outbox.transaction():
             pass
 
 
@@ -254,10 +270,10 @@ def test_ledger_survives(tmp_path):
 def test_other_writers_are_waited_for(tmp_path):
     secret_of(tmp_path)
     with (
-        closing(Storage(tmp_path, APPLICATION)) as one,
-        closing(Storage(tmp_path, APPLICATION)) as other,
+        closing(Outbox(tmp_path, APPLICATION)) as one,
+        closing(Outbox(tmp_path, APPLICATION)) as other,
     ):
-        other._connection.execute("PRAGMA busy_timeout = 50")
+        other.connection.execute("PRAGMA busy_timeout = 50")
         with (
             one.transaction(),
             pytest.raises(UnavailableError, match="locked"),
@@ -352,7 +368,7 @@ def test_file_systems_without_links_or_directory_syncs_will_do(tmp_path, monkeyp
 
 def test_definition_that_changed_under_the_same_version_is_noticed(tmp_path):
     secret_of(tmp_path)
-    with closing(Storage(tmp_path, APPLICATION)) as storage, storage.transaction() as connection:
+    with closing(Outbox(tmp_path, APPLICATION)) as outbox, outbox.transaction() as connection:
         save_definitions(connection, [HOMEPAGE])
     assert open_state(tmp_path, REGISTRY).account.unusable == frozenset()
     other = make_registry(make_metric(params=make_params(f=0.75)))
@@ -363,8 +379,8 @@ def test_definition_that_changed_under_the_same_version_is_noticed(tmp_path):
 
 def test_database_of_another_format_is_not_taken_for_damaged(tmp_path):
     secret_of(tmp_path)
-    with closing(Storage(tmp_path, APPLICATION)) as storage:
-        storage._connection.execute("PRAGMA user_version = 9")
+    with closing(Outbox(tmp_path, APPLICATION)) as outbox:
+        outbox.connection.execute("PRAGMA user_version = 9")
     with pytest.raises(StateError, match="its format is 9: must be 3"):
         open_state(tmp_path, REGISTRY)
 
@@ -398,17 +414,17 @@ def test_two_replacements_at_once_leave_a_client_that_works(tmp_path):
         folder = tmp_path / str(interrupted)
         before = secret_of(folder)
         steps = 0
-        begin = Storage.transaction
+        begin = Outbox.transaction
 
-        def at_step(storage: Storage, secret: bytes | None = None) -> Any:
+        def at_step(outbox: Outbox) -> Any:
             nonlocal steps
             steps += 1
             if steps == interrupted:  # noqa: B023 (called within this round)
                 replace_secret(folder, APPLICATION)  # noqa: B023
-            return begin(storage, secret)  # noqa: B023
+            return begin(outbox)  # noqa: B023
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Storage, "transaction", at_step)
+            patch.setattr(Outbox, "transaction", at_step)
             replace_secret(folder, APPLICATION)
         assert secret_of(folder) != before
         assert ledger_of(folder).spending().resets in {1, 2}
@@ -430,8 +446,8 @@ def test_processes_that_replace_the_secret_at_once_leave_one_that_works(tmp_path
 def test_deletion_that_was_killed_half_way_is_finished_by_the_next_start(tmp_path, left):
     before = secret_of(tmp_path)
     spend_something(tmp_path)
-    with closing(Storage(tmp_path, APPLICATION)) as storage:
-        storage.erase()
+    with closing(Outbox(tmp_path, APPLICATION)) as outbox:
+        erase(outbox)
     if left == "the database":
         (tmp_path / "secret").unlink()
     assert secret_of(tmp_path) != before
@@ -442,8 +458,8 @@ def test_copy_leaves_unsent_reports_to_the_original(tmp_path):
     """What is in a batch has an id of its own, by which the collector knows it."""
     open_state(tmp_path / "original", REGISTRY)
     with (
-        closing(Storage(tmp_path / "original", APPLICATION)) as storage,
-        storage.transaction() as connection,
+        closing(Outbox(tmp_path / "original", APPLICATION)) as outbox,
+        outbox.transaction() as connection,
     ):
         spool(connection, [make_report()] * 5, REGISTRY, "", 0.0)
     shutil.copytree(tmp_path / "original", tmp_path / "copy")

@@ -13,21 +13,12 @@ from hypothesis import strategies as st
 
 from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
 from hubbub.client import Registry
-from hubbub.client.delivery import ClientStore, CommitResult, Fetch
-from hubbub.client.encoder import PermanentResponse
-from hubbub.client.ledger import (
-    NOT_SAMPLED,
-    REPORTED_TODAY,
-    SWITCHED_OFF,
-    AnswerKey,
-    CachedResponse,
-    Recording,
-)
+from hubbub.client.delivery import DeliveryLoop, DeliverySettings, Fetch
+from hubbub.client.ledger import REPORTED_TODAY, Charges
 from hubbub.client.outbox import LeasedBatch
-from hubbub.client.recorder import Recorder, RecorderSettings
-from hubbub.client.schedule import Period, first_day, sample_draw
+from hubbub.client.recorder import Recorder
+from hubbub.client.schedule import NOT_SAMPLED, SWITCHED_OFF, Switch, first_day, sample_draw
 from hubbub.client.state import open_state
-from hubbub.client.switch import Switch
 from hubbub.client.transport import Answer, Outcome, switch_address
 from hubbub.protocol.errors import SwitchError
 from hubbub.protocol.switch import (
@@ -49,7 +40,7 @@ ISSUED = 1_795_771_800.0
 """When the documents below were."""
 NAMES = ["homepage", "theme"]
 REGISTRY = make_registry(make_metric(), make_metric("theme", params=make_params(m=1)))
-SETTINGS = RecorderSettings(100, 60.0, 2**24, 1.0, 1.0, switch_key="")
+SETTINGS = DeliverySettings(100, 60.0, 2**24, 1.0, 1.0, switch_key="")
 RATES = st.floats(LEAST_RATE, 1, exclude_max=True) | st.just(0.0)
 DOCUMENTS = st.builds(
     SwitchDocument,
@@ -63,11 +54,6 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.sampled_from([*NAMES, "rate"]),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["metric", "rate"]), inner),
 )
-
-
-def recording(metric: str, version: int = 1, period: int | None = None) -> Recording:
-    answer = CachedResponse(AnswerKey(metric, version, b""), PermanentResponse(0, 0))
-    return Recording(answer, NOON, None if period is None else Period(period, 0, 1))
 
 
 def document(*rates: Rate, issued: str = "2026-11-27T09:30:00Z") -> SwitchDocument:
@@ -87,31 +73,41 @@ class Client:
         self.recorder = Recorder(registry, 100, 100)
         self.recorder.open(state.secret, state.account)
         settings = SETTINGS._replace(switch_key=key)
-        self.store = ClientStore(folder, registry, settings, state.secret, lambda: self.now)
-        self.recorder.obey(self.store.load_switch())
+        self.delivery = DeliveryLoop(self.recorder, folder, settings, lambda: self.now)
+        self.outbox = self.delivery.open()
+        self.recorder.obey(self.outbox.load_switch())
 
-    def record(self, metric: str, value: str = "a") -> CommitResult:
+    def record(self, metric: str, value: str = "a") -> Charges:
         """Record a value, and bring it to the disk."""
         self.recorder.record(metric, value)
-        result = self.store.commit_reports(self.recorder.drain(self.store.secret))
-        self.recorder.settle(result.account, result.charges)
-        self.recorder.obey(result.switch)
-        return result
+        charges = self.delivery.store(self.outbox)
+        assert charges is not None
+        return charges
+
+    def next(self) -> LeasedBatch | Fetch | float:
+        return self.delivery.schedule(self.outbox, at_once=True)
+
+    def settle(self, batch: LeasedBatch | Fetch | float, outcome: Outcome) -> None:
+        assert isinstance(batch, LeasedBatch)
+        self.delivery.settle(self.outbox, batch, Answer(outcome))
+
+    def keep(self, got: SwitchFile) -> bool:
+        kept = self.outbox.keep_switch(got.body, got.document.issued)
+        self.recorder.obey(self.outbox.load_switch())
+        return kept
 
     def fetch(self, got: SwitchFile) -> bool:
         """Have the switch asked for, whenever that was done last."""
-        self.store.scheduler.ask()
-        assert self.store.scheduler.next() is Fetch.SWITCH
-        kept = self.store.keep_switch(got)
-        self.recorder.obey(self.store.load_switch())
-        return kept
+        self.delivery.ask()
+        assert self.delivery.schedule(self.outbox) is Fetch.SWITCH
+        return self.keep(got)
 
     def sent(self) -> list[str]:
         """Deliver what waits; return the metrics of its reports, in order."""
         metrics = []
-        while isinstance(step := self.store.scheduler.next(hurry=True), LeasedBatch | Fetch):
+        while isinstance(step := self.next(), LeasedBatch | Fetch):
             if isinstance(step, LeasedBatch):
-                self.store.scheduler.settle(step, Answer(Outcome.DELIVERED))
+                self.settle(step, Outcome.DELIVERED)
                 metrics += [report.metric for report in step.batch.reports]
         return sorted(metrics)
 
@@ -119,7 +115,7 @@ class Client:
 @pytest.fixture
 def client(tmp_path):
     made = Client(tmp_path)
-    with closing(made.store):
+    with closing(made.outbox):
         yield made
 
 
@@ -164,7 +160,7 @@ def test_no_document_turns_on_more_than_there_is_and_lower_rates_are_parts(one, 
     def reporting(*documents: SwitchDocument) -> set[tuple[str, int]]:
         together = document(*(rate for each in documents for rate in each.rates))
         switch = Switch(together, secret)
-        return {key for key in keys if switch.refusal(recording(*key)) is None}
+        return {key for key in keys if switch.refusal(*key) is None}
 
     assert reporting(one, other) == reporting(one) & reporting(other) <= reporting() == set(keys)
 
@@ -178,7 +174,7 @@ def test_no_document_makes_a_client_report_or_spend_more(tmp_path_factory, off, 
     reports, spent = [], []
     for made in (off, document()):
         client = Client(tmp_path_factory.mktemp("client"))
-        with closing(client.store):
+        with closing(client.outbox):
             client.fetch(SwitchFile.parse(made.to_json()))
             for metric, value in recordings:
                 client.record(metric, value)
@@ -194,7 +190,7 @@ def test_sample_is_a_part_of_every_larger_one(one, other):
     low, high = sorted((one, other))
     secret = make_secret("a client")
     larger, smaller = (
-        Switch(document(Rate("homepage", None, rate)), secret).refusal(recording("homepage"))
+        Switch(document(Rate("homepage", None, rate)), secret).refusal("homepage", 1)
         for rate in (high, low)
     )
     assert smaller if larger else True
@@ -234,22 +230,24 @@ def test_what_waits_in_memory_and_on_disk_is_dropped_and_counted(client):
     client.record("theme")
     client.recorder.record("homepage", "b")  # charged only when it is stored
     client.fetch(file(Rate("homepage", None, 0.0)))
-    stored = client.store.commit_reports(client.recorder.drain(client.store.secret))
-    assert stored.charges.refused == {SWITCHED_OFF: 1}
-    assert stored.account.ledger.count("homepage", 1) == 1
+    stored = client.delivery.store(client.outbox)
+    assert stored is not None
+    assert stored.refused == {SWITCHED_OFF: 1}
+    (of_homepage, _) = client.recorder.spending().metrics
+    assert (of_homepage.metric, of_homepage.answers) == ("homepage", 1)
     assert client.sent() == ["theme"]
-    assert client.store.outbox.dropped == {SWITCHED_OFF: 1}
-    assert client.store.outbox.waiting() == 0
+    assert client.recorder.dropped == {SWITCHED_OFF: 2}
+    assert client.outbox.waiting() == 0
 
 
 def test_batch_that_may_have_arrived_keeps_its_id_without_what_is_off(client):
     client.record("homepage")
     client.record("theme")
-    first = client.store.scheduler.next(hurry=True)
-    client.store.scheduler.settle(first, Answer(Outcome.RETRY))
+    first = client.next()
+    client.settle(first, Outcome.RETRY)
     client.now += 3600
     client.fetch(file(Rate("homepage", None, 0.0)))
-    again = client.store.scheduler.next(hurry=True)
+    again = client.next()
     assert again.batch.batch_id == first.batch.batch_id
     assert [report.metric for report in again.batch.reports] == ["theme"]
 
@@ -257,24 +255,23 @@ def test_batch_that_may_have_arrived_keeps_its_id_without_what_is_off(client):
 def test_report_of_today_that_may_have_arrived_is_remembered_when_it_is_dropped(tmp_path):
     """Or a metric that is off and on again would have two reports on one day."""
     client = Client(tmp_path, make_registry(make_metric(reports_per_day=1)))
-    with closing(client.store):
+    with closing(client.outbox):
         client.record("homepage")
-        assert isinstance(client.store.scheduler.next(hurry=True), LeasedBatch)
+        assert isinstance(client.next(), LeasedBatch)
         client.fetch(file(Rate("homepage", None, 0.0)))  # and no answer ever comes
         assert client.sent() == []
-        client.store.keep_switch(file())
-        client.recorder.obey(client.store.load_switch())
-        assert client.record("homepage").charges.refused == {REPORTED_TODAY: 1}
+        client.keep(file())
+        assert client.record("homepage").refused == {REPORTED_TODAY: 1}
 
 
 def test_off_and_on_again_costs_nothing_and_answers_as_before(client):
-    (answer,) = client.record("homepage").charges.admitted
+    (answer,) = client.record("homepage").admitted
     committed = client.recorder.spending().committed
     client.fetch(file(Rate("homepage", None, 0.0)))
     client.record("homepage")
     client.now += DAY
     client.fetch(file())
-    assert client.record("homepage").charges.admitted == [answer]
+    assert client.record("homepage").admitted == [answer]
     assert client.recorder.spending().committed == committed
 
 
@@ -288,13 +285,13 @@ def test_version_is_off_for_itself(client):
 def test_switch_outlives_the_process_and_holds_for_others(client):
     client.record("theme")
     other = Client(client.folder)
-    with closing(other.store):
+    with closing(other.outbox):
         client.fetch(file(Rate("homepage", None, 0.0)))
         other.record("homepage")  # whose memory doesn't know yet; its transaction does
         other.record("homepage")
         assert other.recorder.dropped == {SWITCHED_OFF: 2}
     later = Client(client.folder)
-    with closing(later.store):
+    with closing(later.outbox):
         later.recorder.record("homepage", "a")
         assert later.recorder.dropped == {SWITCHED_OFF: 1}
 
@@ -302,24 +299,21 @@ def test_switch_outlives_the_process_and_holds_for_others(client):
 def test_app_that_has_no_switch_obeys_none(client):
     client.fetch(file(Rate("homepage", None, 0.0)))
     other = Client(client.folder, key=None)
-    with closing(other.store):
+    with closing(other.outbox):
         other.record("homepage")
         assert other.sent() == ["homepage"]
-        other.store.scheduler.ask()
-        assert isinstance(other.store.scheduler.next(), float)
+        other.delivery.ask()
+        assert isinstance(other.delivery.schedule(other.outbox), float)
 
 
 def test_it_is_asked_for_once_a_day_after_the_collector_has_answered(client):
-    scheduler = client.store.scheduler
-    assert isinstance(scheduler.next(hurry=True), float)
+    assert isinstance(client.next(), float)
     hours = []
     for hour in range(0, 100, 6):
         client.now = NOON + 3600 * hour
         client.record("homepage")
-        step = scheduler.next(hurry=True)
-        assert isinstance(step, LeasedBatch)
-        scheduler.settle(step, Answer(Outcome.DELIVERED))
-        if scheduler.next(hurry=True) is Fetch.SWITCH:  # which may fail: that changes nothing
+        client.settle(client.next(), Outcome.DELIVERED)
+        if client.next() is Fetch.SWITCH:  # which may fail: that changes nothing
             hours.append(hour)
     assert hours == [0, 24, 48, 72, 96]
 
@@ -327,10 +321,10 @@ def test_it_is_asked_for_once_a_day_after_the_collector_has_answered(client):
 def test_failed_attempts_to_deliver_ask_for_nothing(client):
     client.record("homepage")
     for outcome in (Outcome.RETRY, Outcome.RETRY):
-        step = client.store.scheduler.next(hurry=True)
-        client.store.scheduler.settle(step, Answer(outcome))
+        step = client.next()
+        client.settle(step, outcome)
         client.now += 600
-    assert isinstance(client.store.scheduler.next(hurry=True), LeasedBatch)
+    assert isinstance(client.next(), LeasedBatch)
 
 
 def test_client_of_which_all_is_off_asks_a_day_later_when_it_would_have_sent(client, monkeypatch):
@@ -357,7 +351,7 @@ def test_clock_that_was_set_back_does_not_put_it_off(client):
 
 def test_older_signed_file_replaces_no_later_one(tmp_path):
     client = Client(tmp_path, key="a key")
-    with closing(client.store):
+    with closing(client.outbox):
         assert client.fetch(file(Rate("homepage", None, 0.0), issued="2026-11-27T09:30:00Z"))
         client.now += DAY
         assert not client.fetch(file(issued="2026-11-27T09:29:59Z"))
@@ -385,16 +379,16 @@ OFF = file(Rate("homepage", None, 0.0), issued="2026-11-27T09:30:00Z")
 def test_what_another_key_signed_or_none_is_not_obeyed(tmp_path, before, after):
     """Nor does its date keep anything out; and an app that returns finds its own as it was."""
     first = Client(tmp_path, key=before)
-    with closing(first.store):
+    with closing(first.outbox):
         first.fetch(OFF)
     updated = Client(tmp_path, key=after)
-    with closing(updated.store):
+    with closing(updated.outbox):
         updated.record("homepage")
         assert updated.sent() == ["homepage"]
         updated.now += DAY
         assert updated.fetch(file(issued="2026-01-01T00:00:00Z"))
     returned = Client(tmp_path, key=before)
-    with closing(returned.store):
+    with closing(returned.outbox):
         returned.recorder.record("homepage", "a")
         assert returned.recorder.dropped == {SWITCHED_OFF: 1}
 
@@ -402,7 +396,7 @@ def test_what_another_key_signed_or_none_is_not_obeyed(tmp_path, before, after):
 def test_process_without_a_key_takes_nothing_from_one_that_has_one(tmp_path):
     """It can neither turn its metrics on, nor bring old files back, nor use up its question."""
     keyed, other = Client(tmp_path, key="a key"), Client(tmp_path)
-    with closing(keyed.store), closing(other.store):
+    with closing(keyed.outbox), closing(other.outbox):
         other.fetch(file(issued="2026-11-28T00:00:00Z"))
         assert keyed.fetch(OFF)
         keyed.now = other.now = NOON + DAY
@@ -452,12 +446,11 @@ def test_sample_is_drawn_anew_in_each_period_and_holds_within_it():
         Switch(document(Rate("homepage", None, 0.5)), make_secret(n), NOON) for n in range(4_000)
     ]
     taking = [
-        [each.refusal(recording("homepage", period=period)) is None for each in switch]
-        for period in (700, 701)
+        [each.refusal("homepage", 1, period) is None for each in switch] for period in (700, 701)
     ]
     both = sum(one and other for one, other in zip(*taking, strict=True))
     assert abs(both - 1_000) < 5.3 * math.sqrt(4_000 * 0.25 * 0.75)
-    again = [each.refusal(recording("homepage", version=2, period=700)) is None for each in switch]
+    again = [each.refusal("homepage", 2, 700) is None for each in switch]
     assert again == taking[0]
 
 
@@ -468,15 +461,15 @@ WEEKLY = make_registry(
 
 def test_client_reports_in_the_periods_whose_sample_it_is_in(tmp_path, monkeypatch):
     client = Client(tmp_path, WEEKLY)
-    metric, secret = WEEKLY["homepage"], client.store.secret
+    metric, secret = WEEKLY["homepage"], client.recorder.secret
     reported = set()
-    with closing(client.store):
+    with closing(client.outbox):
         client.fetch(file(Rate("homepage", None, 0.5)))
         monkeypatch.setattr("time.time", lambda: client.now)
         begin = first_day(metric, secret, 2811)
         for day in range(begin, first_day(metric, secret, 2831)):
             client.now = day * DAY
-            if client.record("homepage").charges.admitted:
+            if client.record("homepage").admitted:
                 reported.add(day)
     assert reported == {
         first_day(metric, secret, period)
@@ -489,22 +482,22 @@ def test_client_reports_in_the_periods_whose_sample_it_is_in(tmp_path, monkeypat
 def test_client_that_is_new_waits_in_no_sample_either(tmp_path, monkeypatch):
     """Or most of a small sample's periods would pass before it began to wait."""
     client = Client(tmp_path, WEEKLY)
-    metric, secret = WEEKLY["homepage"], client.store.secret
+    metric, secret = WEEKLY["homepage"], client.recorder.secret
     drawn = {p: sample_draw("homepage", APPLICATION, secret, p) for p in range(2811, 2900)}
     period = next(p for p in drawn if drawn[p] > 0.5 > drawn[p + 1])
-    with closing(client.store):
+    with closing(client.outbox):
         client.fetch(file(Rate("homepage", None, 0.5)))
         monkeypatch.setattr("time.time", lambda: client.now)
         client.now = (first_day(metric, secret, period + 1) - 1) * DAY
-        assert client.record("homepage").charges.refused == {NOT_SAMPLED: 1}
+        assert client.record("homepage").refused == {NOT_SAMPLED: 1}
         client.recorder.record("homepage", "a")
         assert not client.recorder.pending
         client.now = (first_day(metric, secret, period + 2) - 1) * DAY
-        assert client.record("homepage").charges.admitted
+        assert client.record("homepage").admitted
 
 
 def test_client_outside_of_a_sample_is_told_so(client):
-    share = sample_draw("homepage", APPLICATION, client.store.secret, None)
+    share = sample_draw("homepage", APPLICATION, client.recorder.secret, None)
     client.fetch(file(Rate("homepage", None, share)))  # in a sample are those below
     client.record("homepage")
     assert client.recorder.dropped == {NOT_SAMPLED: 1}

@@ -25,12 +25,12 @@ from hubbub.client.encoder import draw_cells
 from hubbub.client.randomness import BernoulliSampler, KeyedStream
 from hubbub.client.schedule import chosen, first_day
 from hubbub.protocol.bloom import bit_positions, bloom_bits, canonical_bytes
-from hubbub.protocol.compact import batch_to_compact
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Group
+from hubbub.protocol.wire import batch_to_compact
 from parameters import quick_but
 from unit.client.accounts import DiskClient, MemoryClient, Outcome, registry_of
 
@@ -292,7 +292,7 @@ def test_refused_registries():
 
 def test_slices():
     for row in vectors("slices"):
-        registry = registry_of(row["registry"]).telling(row["values"])
+        registry = registry_of(row["registry"]).with_dimensions(row["values"])
         assert {name: metric.slice for name, metric in registry.items()} == row["slices"]
         for name, metric in registry.items():
             assert metric.slice_as(row["slices"][name]) == row["slices"][name]
@@ -303,9 +303,9 @@ def test_development_refuses_values_that_are_mistyped():
         registry = registry_of(row["registry"])
         if row["mistyped"]:
             with pytest.raises(MetricError):
-                pytest.fail(str(registry.telling(row["values"], strict=True)))
+                pytest.fail(str(registry.with_dimensions(row["values"], strict=True)))
         else:
-            assert registry.telling(row["values"], strict=True).keys() == registry.keys()
+            assert registry.with_dimensions(row["values"], strict=True).keys() == registry.keys()
 
 
 def metric_of(entry: Row) -> Metric:

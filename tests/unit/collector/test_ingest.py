@@ -15,15 +15,15 @@ from factories import make_metric, make_params, make_registry, make_report
 from hubbub.client import Batch, Report, batch_to_json
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.problems import BatchError, refusal
-from hubbub.protocol import compact
-from hubbub.protocol.compact import batch_to_compact
+from hubbub.protocol import wire
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.records import Records, cohorts
+from hubbub.protocol.wire import batch_to_compact
 from hubbub.storage import Declared, MetricVersion, NewBatch
 
 _VECTORS = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
 _JSON = "application/json"
-_COMPACT = compact.MEDIA_TYPE
+_COMPACT = wire.MEDIA_TYPE
 _HOMEPAGE = make_metric()
 _SEARCH = make_metric("search", version=7, params=make_params(k=8, m=1024))
 _OLD_SEARCH = make_metric("search", version=3, params=make_params(k=16, m=8))

@@ -21,11 +21,10 @@ from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.slice_limit import MOST_STORED, SliceLimit
 from hubbub.collector.problems import BatchError
 from hubbub.protocol import dimensions
-from hubbub.protocol.compact import MEDIA_TYPE, batch_to_compact
 from hubbub.protocol.dimensions import MOST_SLICES, Dimension, slice_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import Batch, Report, batch_to_json
+from hubbub.protocol.wire import MEDIA_TYPE, Batch, Report, batch_to_compact, batch_to_json
 from hubbub.storage import (
     MetricVersion,
     NewBatch,

@@ -16,7 +16,12 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from hubbub.protocol.compact import (
+from hubbub.protocol.dimensions import is_slice
+from hubbub.protocol.errors import CompactError, TooManyReportsError
+from hubbub.protocol.params import COHORT_BYTES
+from hubbub.protocol.plurals import counted
+from hubbub.protocol.records import Records, column, joined
+from hubbub.protocol.wire import (
     COUNT_BYTES,
     FIXED_HEAD_BYTES,
     FORMAT,
@@ -28,11 +33,6 @@ from hubbub.protocol.compact import (
     SEPARATOR,
     section_head,
 )
-from hubbub.protocol.dimensions import is_slice
-from hubbub.protocol.errors import CompactError, TooManyReportsError
-from hubbub.protocol.params import COHORT_BYTES
-from hubbub.protocol.plurals import counted
-from hubbub.protocol.records import Records, column, joined
 from hubbub.storage import MetricVersion, NewBatch
 
 _NUMBERS = struct.Struct("<IHH")  # version, bytes of bits, number of records

@@ -24,7 +24,7 @@ from hubbub.collector.ingest.compact_reader import (
     ExpectedReports,
 )
 from hubbub.collector.problems import BatchError
-from hubbub.protocol import compact
+from hubbub.protocol import wire
 from hubbub.protocol.checks import is_metric_name
 from hubbub.protocol.dimensions import MOST_SLICES, is_slice
 from hubbub.protocol.errors import (
@@ -101,7 +101,7 @@ class _Batch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _JSON = "application/json"
-_MEDIA_TYPES = (_JSON, compact.MEDIA_TYPE)
+_MEDIA_TYPES = (_JSON, wire.MEDIA_TYPE)
 _decode_any = msgspec.json.Decoder(_Batch).decode
 
 
@@ -162,7 +162,7 @@ class BatchReader:
         return self._with_few_slices(self._read(body, content_type))
 
     def _read(self, body: bytes, content_type: str) -> NewBatch:
-        if content_type == compact.MEDIA_TYPE:
+        if content_type == wire.MEDIA_TYPE:
             try:
                 return self._read_compact(body)
             except TooManyReportsError as error:
