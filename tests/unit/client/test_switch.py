@@ -71,6 +71,7 @@ class Client:
         self.folder, self.now = folder, NOON
         state = open_state(folder, registry)
         self.recorder = Recorder(registry, 100, 100)
+        self.secret = state.secret
         self.recorder.open(state.secret, state.account)
         settings = SETTINGS._replace(switch_key=key)
         self.delivery = DeliveryLoop(self.recorder, folder, settings, lambda: self.now)
@@ -461,7 +462,7 @@ WEEKLY = make_registry(
 
 def test_client_reports_in_the_periods_whose_sample_it_is_in(tmp_path, monkeypatch):
     client = Client(tmp_path, WEEKLY)
-    metric, secret = WEEKLY["homepage"], client.recorder.secret
+    metric, secret = WEEKLY["homepage"], client.secret
     reported = set()
     with closing(client.outbox):
         client.fetch(file(Rate("homepage", None, 0.5)))
@@ -482,7 +483,7 @@ def test_client_reports_in_the_periods_whose_sample_it_is_in(tmp_path, monkeypat
 def test_client_that_is_new_waits_in_no_sample_either(tmp_path, monkeypatch):
     """Or most of a small sample's periods would pass before it began to wait."""
     client = Client(tmp_path, WEEKLY)
-    metric, secret = WEEKLY["homepage"], client.recorder.secret
+    metric, secret = WEEKLY["homepage"], client.secret
     drawn = {p: sample_draw("homepage", APPLICATION, secret, p) for p in range(2811, 2900)}
     period = next(p for p in drawn if drawn[p] > 0.5 > drawn[p + 1])
     with closing(client.outbox):
@@ -497,7 +498,7 @@ def test_client_that_is_new_waits_in_no_sample_either(tmp_path, monkeypatch):
 
 
 def test_client_outside_of_a_sample_is_told_so(client):
-    share = sample_draw("homepage", APPLICATION, client.recorder.secret, None)
+    share = sample_draw("homepage", APPLICATION, client.secret, None)
     client.fetch(file(Rate("homepage", None, share)))  # in a sample are those below
     client.record("homepage")
     assert client.recorder.dropped == {NOT_SAMPLED: 1}
