@@ -2,8 +2,7 @@
 
 from deploy_files import series_in
 from factories import make_metric, make_registry
-from hubbub.collector.operations.counters import CounterName
-from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.operations.metrics import CounterName, Metrics
 from hubbub.collector.operations.publishing import Publisher
 from hubbub.reporting.findings import END_CODES
 from hubbub.storage.maintenance import STEPS
@@ -63,7 +62,6 @@ FAULTS: dict[str, dict[str, float | str]] = {
     "HubbubManySlices": {'hubbub_slices{metric="homepage",version="1"}': 300},
     "HubbubStoreLarge": {"hubbub_store_size_bytes": 60e9},
     "HubbubDiskFull": {"hubbub_store_free_bytes": 1e9},
-    "HubbubUncounted": {"hubbub_uncounted_total": "0+1x"},
 }
 """What makes each alert fire, and no other."""
 

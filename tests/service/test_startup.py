@@ -22,7 +22,6 @@ _IMPORTED_LATE = {
     "asyncpg",
     "jinja2",
     "multiprocessing",
-    "prometheus_client",
     "pyarrow",
     "pydantic_settings",
     "rich",

@@ -336,7 +336,6 @@ def test_every_kind_of_trouble_that_is_counted_has_an_alert():
         "duplicates",
         "improbable",
         "upkeep",
-        "overflow",
         "queue_depth",
         "reload_failing",
         "switch_failing",

@@ -1,5 +1,6 @@
 """Numbers that several processes count together: totals that never go back, whoever ends."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,31 +11,34 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.collector.operations.counters import (
+from hubbub.collector.operations.metrics import (
     CounterError,
-    CounterName,
-    Counters,
+    Metrics,
+    MetricValues,
+    forget_gauges,
+    share,
     shared_directory,
 )
-from hubbub.collector.operations.metrics import aggregate
 
-_COUNTED = CounterName("duplicates")
-_GAUGE = CounterName("queue_depth")
-_COUNTER = """
+_WORKER = """
 import sys
 from pathlib import Path
-from hubbub.collector.operations.counters import CounterName, Counters
-counters = Counters(Path(sys.argv[1]))
-counted, gauge = counters.slot(CounterName("duplicates")), counters.slot(CounterName("queue_depth"))
-counters.values[gauge] = 7
+from hubbub.collector.operations.metrics import Metrics, share
+directory = Path(sys.argv[1])
+share(directory, sys.argv[2])
+metrics = Metrics(directory)
+metrics.queue_depth(7)
+metrics.reloaded(succeeded=False)
 for line in sys.stdin:
     for _ in range(int(line)):
-        counters.values[counted] += 1
+        metrics.duplicates(1)
+        metrics.request(201, "stored")
+        metrics.committed(1, 10, 0.5)
     print("done", flush=True)
 """
 
 
-class _Counter:
+class _Worker:
     """A process that counts as often as it is told."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -52,79 +56,78 @@ class _Counter:
 
 
 @contextmanager
-def _counting(directory: Path) -> Iterator[_Counter]:
-    command = [sys.executable, "-c", _COUNTER, str(directory)]
+def _counting(directory: Path, name: str) -> Iterator[_Worker]:
+    command = [sys.executable, "-c", _WORKER, str(directory), name]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
-            yield _Counter(process)
+            yield _Worker(process)
         finally:
             process.kill()
 
 
-def test_totals_are_those_of_all_processes_and_survive_their_end():
-    with shared_directory() as directory, _counting(directory) as one, _counting(directory) as two:
-        ours = Counters(directory)
-        ours.values[ours.slot(_COUNTED)] += 5
-        one.count(100_000)
+def _totals(directory: Path) -> MetricValues:
+    return Metrics(directory).snapshot()
+
+
+def test_totals_are_those_of_all_processes_and_survive_their_end(tmp_path):
+    with _counting(tmp_path, "0") as one, _counting(tmp_path, "1") as two:
+        one.count(20_000)
         two.count(1)
-        assert _total(ours, _COUNTED) == 100_006
-        assert _total(ours, _GAUGE) == 14
+        totals = _totals(tmp_path)
+        assert totals.total("duplicates") == totals.of("requests", "201", "stored") == 20_001
+        assert totals.histogram("commit_reports").total == 200_010
+        assert (totals.total("queue_depth"), totals.total("reload_failing")) == (14, 2)
         one.end(signal.SIGKILL)
-        assert _total(ours, _COUNTED) == 100_006  # a counter never goes back
-        assert _total(ours, _GAUGE) == 7  # but nothing waits in a process that has ended
-        two.count(10)
-        assert _total(ours, _COUNTED) == 100_016
-        two.end(signal.SIGTERM)
-        with _counting(directory) as three:
+        forget_gauges(tmp_path, "0")
+        totals = _totals(tmp_path)
+        assert totals.total("duplicates") == 20_001  # a counter never goes back
+        assert totals.histogram("commit_seconds").count == 20_001
+        # But nothing waits in a process that has ended.
+        assert (totals.total("queue_depth"), totals.total("reload_failing")) == (7, 1)
+        with _counting(tmp_path, "0") as three:
             three.count(3)
-            assert _total(ours, _COUNTED) == 100_019
-        ours.close()
+            assert _totals(tmp_path).total("duplicates") == 20_004
+            assert _totals(tmp_path).total("queue_depth") == 14
 
 
-def test_processes_that_end_leave_no_files_behind_once_they_were_read():
-    with shared_directory() as directory:
-        ours = Counters(directory)
-        for _ in range(3):
-            with _counting(directory) as other:
-                other.count(2)
-        assert _total(ours, _COUNTED) == 6
-        assert len(list(directory.iterdir())) == 2  # ours: names and values
-        assert _total(ours, _COUNTED) == 6
-        ours.close()
-    assert not directory.exists()
+def test_workers_that_end_again_and_again_leave_no_more_files(tmp_path):
+    for _ in range(3):
+        with _counting(tmp_path, "0") as worker:
+            worker.count(2)
+            files = sorted(tmp_path.iterdir())
+            worker.end(signal.SIGKILL)
+        forget_gauges(tmp_path, "0")
+    assert len(files) == 4
+    assert _totals(tmp_path).total("duplicates") == 6
+
+
+def test_a_disk_that_is_full_later_holds_what_is_counted(tmp_path):
+    """A page of a file that was only sized would end the process (SIGBUS)."""
+    with _counting(tmp_path, "0") as worker:
+        worker.count(1)
+        for file in tmp_path.iterdir():
+            found = file.stat()
+            assert found.st_blocks * 512 >= found.st_size == 2**20
 
 
 def test_directory_of_a_killed_collector_is_removed_by_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with shared_directory() as living, _counting(living) as counter:
-        counter.count(1)
-        deserted = tmp_path / living.name.replace("counters-", "counters-deserted")
-        deserted.mkdir()
-        with _counting(deserted) as killed:
-            killed.count(1)
-        new = tmp_path / "hubbub-counters-new"  # in which nobody has counted yet
-        new.mkdir()
-        with shared_directory():
-            assert not deserted.exists()
-            assert living.exists()
-            assert new.exists()
-        counter.count(1)
-
-
-def test_process_alone_needs_no_directory():
-    counters = Counters()
-    counters.values[counters.slot(_COUNTED)] += 2
-    assert counters.slot(_COUNTED) == counters.slot(_COUNTED)
-    assert _total(counters, _COUNTED) == 2
-    counters.close()
+    monkeypatch.setattr("prometheus_client.values.ValueClass", None)
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "")
+    deserted, new = (tmp_path / f"hubbub-counters-{name}" for name in ("deserted", "new"))
+    with shared_directory() as living:
+        for directory in (deserted, new):
+            directory.mkdir()
+            (directory / "counter_0.db").touch()
+        for old in (living, deserted):
+            os.utime(old, (0, 0))
+        with shared_directory() as other:
+            assert set(tmp_path.iterdir()) == {living, new, other}
+    assert set(tmp_path.iterdir()) == {new}
 
 
 def test_directory_that_is_gone_is_explained(tmp_path):
     with pytest.raises(CounterError, match=r"counters: no room in .*: No such file"):
-        Counters(tmp_path / "missing")
-
-
-def _total(counters: Counters, name: CounterName) -> float:
-    return aggregate(counters.read()).numbers[name]
+        share(tmp_path / "missing", "0")

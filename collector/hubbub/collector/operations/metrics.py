@@ -1,31 +1,44 @@
 """What the collector counts about itself, for Prometheus and for the admin page.
 
-The request path calls the methods of `Metrics`, so counting is a look-up and an addition, nothing
-more; `publishing` says what of it is shown when. Invariants: no label holds what a client chose, or
-a cohort. Names of metrics come from the registry, those of keys from the configuration, statuses
-and reasons from the code; anything else is counted as "other", and each family has a bound on its
-sets of labels.
+The request path calls the methods of `Metrics`; `publishing` says what of it is shown when. Several
+processes count in files of one directory, by prometheus_client's multiprocess mode. Invariants: no
+label holds what a client chose, or a cohort: names of metrics come from the registry, those of keys
+from the configuration, statuses and reasons from the code. A worker that replaces another goes on
+in its files, so that no total goes back and no number of ends fills the disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
-import re
+import fcntl
+import os
+import shutil
+import tempfile
 import time
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hubbub.collector.operations.counters import CounterName, Counters, ProcessCounters
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+from hubbub.protocol.errors import HubbubError
 from hubbub.protocol.registry import Registry
 
-_WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_OTHER = "other"
 _PEAK_SECONDS = 600.0
 """What is high for a moment is shown for as long at least, whenever the numbers are published."""
+
+_FILE_BYTES = 2**20
+"""Of each kind of number and process: room for some 6,000 series. It is written, so that a disk
+that is full later kills nobody; beyond that a file grows on credit."""
+
+_PREFIX = "hubbub-counters-"
+_SUPERVISOR = "supervisor"
+_STARTING_SECONDS = 60.0
+"""A younger directory may be one that another collector has just made and not locked yet."""
 
 
 _ANSWERS = {
@@ -52,6 +65,7 @@ class FamilyType(enum.Enum):
     GAUGE = "added up over the processes that live"
     LATEST = "the largest of the processes that live"
     HISTOGRAM = "bucket by bucket like counters"
+    FACT = "not counted, but known to the process that publishes"
 
 
 class Family(NamedTuple):
@@ -61,7 +75,6 @@ class Family(NamedTuple):
     exposed: str  # its name for Prometheus
     help: str
     labels: tuple[str, ...] = ()
-    most: int = 1  # label sets that are counted separately; further ones count as "other"
     bounds: tuple[float, ...] = ()  # upper bounds of a histogram's buckets
 
 
@@ -69,11 +82,11 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 """The usual bounds of prometheus_client, from an SSD's commit on."""
 _COUNTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 """Two per decade, from a lone batch to the largest transactions."""
-_COUNTER, _GAUGE = FamilyType.COUNTER, FamilyType.GAUGE
+_COUNTER, _GAUGE, _FACT = FamilyType.COUNTER, FamilyType.GAUGE, FamilyType.FACT
 _LATEST, _HISTOGRAM = FamilyType.LATEST, FamilyType.HISTOGRAM
 
 FAMILIES: Mapping[str, Family] = {
-    "requests": Family(_COUNTER, "hubbub_requests", "Requests answered", ("status", "reason"), 256),
+    "requests": Family(_COUNTER, "hubbub_requests", "Requests answered", ("status", "reason")),
     "request_seconds": Family(
         _HISTOGRAM,
         "hubbub_request_seconds",
@@ -81,35 +94,30 @@ FAMILIES: Mapping[str, Family] = {
         bounds=_SECONDS,
     ),
     "reports": Family(
-        _COUNTER, "hubbub_reports", "Reports stored and acknowledged", ("metric", "version"), 4096
+        _COUNTER, "hubbub_reports", "Reports stored and acknowledged", ("metric", "version")
     ),
     "duplicates": Family(_COUNTER, "hubbub_duplicate_batches", "Batches that were stored already"),
-    "shed": Family(
-        _COUNTER, "hubbub_shed", "Requests and connections turned away", ("reason",), 64
-    ),
+    "shed": Family(_COUNTER, "hubbub_shed", "Requests and connections turned away", ("reason",)),
     "key_refusals": Family(
         _COUNTER,
         "hubbub_key_refusals",
         "Requests refused because of their ingest key",
         ("key", "reason"),
-        1024,
     ),
     "improbable": Family(
         _COUNTER,
         "hubbub_improbable_reports",
         "Reports whose number of set bits is improbable under the mechanism",
         ("metric",),
-        4096,
     ),
     "upkeep": Family(
-        _COUNTER, "hubbub_upkeep_runs", "Runs of background tasks", ("task", "result"), 64
+        _COUNTER, "hubbub_upkeep_runs", "Runs of background tasks", ("task", "result")
     ),
     "reloads": Family(
         _COUNTER,
         "hubbub_reloads",
         "Times that a process read the registry, keys and certificate again",
         ("result",),
-        4,
     ),
     "reload_failing": Family(
         _GAUGE,
@@ -126,22 +134,17 @@ FAMILIES: Mapping[str, Family] = {
         "hubbub_switch_failing",
         "Processes that serve an old switch, as its file is wrong",
     ),
-    "overflow": Family(
-        _COUNTER, "hubbub_uncounted", "Events for which no place was left to count them"
-    ),
     "upkeep_success": Family(
         _LATEST,
         "hubbub_upkeep_last_success_timestamp_seconds",
         "When a background task last succeeded; until it does, when the collector started",
         ("task",),
-        64,
     ),
     "upkeep_failure": Family(
         _LATEST,
         "hubbub_upkeep_last_failure_timestamp_seconds",
         "When a background task last failed",
         ("task",),
-        64,
     ),
     "queue_depth": Family(
         _GAUGE, "hubbub_queue_depth_batches", "Most batches that waited for a commit of late"
@@ -151,38 +154,38 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "processes": Family(_GAUGE, "hubbub_processes", "Processes that take reports"),
     "build": Family(
-        _LATEST,
+        _FACT,
         "hubbub_build_info",
         "1, with the version of hubbub, the store's schema and a digest of the registry",
         ("version", "schema", "registry"),
     ),
     "expiry": Family(
-        _LATEST,
+        _FACT,
         "hubbub_expiry_timestamp_seconds",
         "When the certificate, a key or a token is no longer good",
         ("type", "name"),
     ),
     "registry_findings": Family(
-        _LATEST,
+        _FACT,
         "hubbub_registry_findings",
         "What `hubbub-collector check` finds in the registry, by its code",
         ("code",),
     ),
     "unmixed_days": Family(
-        _LATEST, "hubbub_unmixed_days", "Closed days whose reports aren't mixed yet"
+        _FACT, "hubbub_unmixed_days", "Closed days whose reports aren't mixed yet"
     ),
     "slices": Family(
-        _LATEST,
+        _FACT,
         "hubbub_slices",
         "Different slices stored today, in hundreds; after 256 of them a process counts new ones "
         "as other",
         ("metric", "version"),
     ),
     "store_size": Family(
-        _LATEST, "hubbub_store_size_bytes", "Bytes that the store takes, in whole MiB"
+        _FACT, "hubbub_store_size_bytes", "Bytes that the store takes, in whole MiB"
     ),
     "store_free": Family(
-        _LATEST,
+        _FACT,
         "hubbub_store_free_bytes",
         "Bytes free on the disk under an SQLite store, in whole MiB",
     ),
@@ -197,24 +200,27 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
+_KEYS = {family.exposed: key for key, family in FAMILIES.items()}
+
+
+class CounterName(NamedTuple):
+    """What is counted: a family and label values in its order; of a histogram, "sum" or a bound."""
+
+    family: str
+    labels: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class HistogramFamily:
-    """How often each range of values was seen."""
+    """How many values are at most each bound."""
 
-    bounds: tuple[float, ...]  # upper bounds of all ranges but the last, which has none
-    counts: tuple[float, ...]
+    counts: tuple[tuple[str, float], ...]  # by bound; the last, "+Inf", has all of them
     total: float  # the sum of all values
 
     @property
     def count(self) -> float:
         """How many values there were."""
-        return sum(self.counts)
-
-    def cumulative(self) -> Iterator[tuple[str, float]]:
-        """Yield each bound and how many values are at most that."""
-        names = (*map(str, self.bounds), "+Inf")
-        return zip(names, accumulate(self.counts), strict=True)
+        return self.counts[-1][1]
 
     def quantile(self, share: float) -> float | None:
         """Return the bound under which this share of the values lies.
@@ -223,12 +229,10 @@ class HistogramFamily:
         """
         if not self.count:
             return None
-        below = zip((*self.bounds, float("inf")), accumulate(self.counts), strict=True)
-        return next(bound for bound, count in below if count >= share * self.count)
+        return next(float(bound) for bound, n in self.counts if n >= share * self.count)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricValues:
+class MetricValues(NamedTuple):
     """The totals at one moment."""
 
     numbers: Mapping[CounterName, float]
@@ -247,63 +251,86 @@ class MetricValues:
 
     def histogram(self, family: str) -> HistogramFamily:
         """Return a histogram; all zero if nothing was counted."""
-        bounds = FAMILIES[family].bounds
-        names = (*map(str, bounds), "+Inf")
-        counts = tuple(self.of(family, name) for name in names)
-        return HistogramFamily(bounds, counts, self.of(family, "sum"))
+        bounds = (*map(str, FAMILIES[family].bounds), "+Inf")
+        counts = tuple((bound, self.of(family, bound)) for bound in bounds)
+        return HistogramFamily(counts, self.of(family, "sum"))
 
 
-def aggregate(counters: Iterable[ProcessCounters]) -> MetricValues:
-    """Aggregate what several processes counted."""
-    totals: dict[CounterName, float] = {}
-    for counted in counters:
-        for name, number in counted.numbers.items():
-            type_ = FAMILIES[name.family].type
-            if not counted.alive and type_ in {_GAUGE, _LATEST}:
-                continue
-            before = totals.get(name, 0.0)
-            totals[name] = max(before, number) if type_ is _LATEST else before + number
-    return MetricValues(totals)
+class CounterError(HubbubError):
+    """There is no room to count in."""
 
 
-class _Peak(NamedTuple):
-    """The most of a number in a period, and in the one before."""
+@contextmanager
+def shared_directory() -> Iterator[Path]:
+    """Make a directory in which the processes of a collector count, removed when it ends.
 
-    period: int
-    previous: float
-    highest: float
+    Those that killed collectors have left behind are removed first: nobody holds their locks.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), _locked(left):
+            if left.stat().st_mtime < time.time() - _STARTING_SECONDS:
+                shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as path, _locked(Path(path)):
+        share(Path(path), _SUPERVISOR)
+        yield Path(path)
 
 
-_NO_PEAK = _Peak(-1, 0.0, 0.0)  # of no period
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory (raises BlockingIOError if another process has it)."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def share(directory: Path, process: str) -> None:
+    """Let the `Metrics` that this process makes from now on count in a directory.
+
+    `process`: its name, which one that replaces it takes on. Raises `CounterError` if there is no
+    room.
+    """
+    try:
+        for kind in ("counter", "histogram", "gauge_livesum", "gauge_livemax"):
+            file = directory / f"{kind}_{process}.db"
+            if not file.exists():
+                file.write_bytes(bytes(_FILE_BYTES))
+    except OSError as error:
+        raise CounterError(f"counters: no room in {directory}: {error.strerror}") from error
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
+    values.ValueClass = values.MultiProcessValue(lambda: process)  # type: ignore[no-untyped-call]
+
+
+def forget_gauges(directory: Path, process: str) -> None:
+    """Count the gauges of a process that has ended no more."""
+    mark_process_dead(process, str(directory))  # type: ignore[no-untyped-call]
 
 
 class Metrics:
     """The counters, gauges and histograms of one collector process.
 
-    `directory`: `counters.shared_directory()` if several processes serve together: each counts for
-    itself, and one of them publishes the totals. None: this is the only process. `begun`: what is
-    there from the start, though nothing was counted. Raises `CounterError` if the directory has no
-    room.
+    `directory`: after `share`, where all processes of a collector count; one of them publishes the
+    totals. None: this is the only process. `begun`: what is there from the start, though nothing
+    was counted.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        self._counters = Counters(directory)
-        self._values = self._counters.values
-        self._slots: dict[tuple[object, ...], int] = {}
-        self._sizes: dict[str, int] = {}
+        own = self._registry = CollectorRegistry(auto_describe=False)
+        if directory is not None:
+            self._registry = CollectorRegistry(auto_describe=False)
+            MultiProcessCollector(self._registry, str(directory))  # type: ignore[no-untyped-call]
+        self._families = {
+            name: _make(family, own)
+            for name, family in FAMILIES.items()
+            if family.type is not _FACT
+        }
+        self._members: dict[tuple[object, ...], Any] = {}
         self._peaks: dict[str, _Peak] = {}
+        self._upkeeps: dict[str, tuple[float, bool]] = {}
         self.begun: set[CounterName] = set()
-        for family in ("duplicates", "queue_depth", "connections", "processes"):
-            self._slot(family)  # published from the start
-        self._values[self._slot("reload_failing")] = 0
-        self._values[self._slot("switch_failing")] = 0
-        self._values[self._slot("reload_success")] = time.time()
-        self._histograms: dict[str, int] = {}
-        """The slot of each one's first bucket; the others and the sum follow it."""
-        for family in (name for name, it in FAMILIES.items() if it.type is _HISTOGRAM):
-            buckets = (*map(str, FAMILIES[family].bounds), "+Inf", "sum")
-            names = [CounterName(family, (bucket,)) for bucket in buckets]
-            self._histograms[family] = self._counters.slots(names)
+        self._of("reload_success").set(time.time())
 
     def begin(
         self, registry: Registry, keys: Iterable[str] = (), tasks: Collection[str] = ()
@@ -326,77 +353,71 @@ class Metrics:
         expected += [("reports", it.name, it.version) for it in registry.values()]
         expected += [("key_refusals", key, reason) for key in keys for reason in _OF_KEYS]
         expected += [("upkeep", task, result) for task in tasks for result in ("done", "failed")]
-        started = [("upkeep_success", task) for task in tasks]
-        for member in [*expected, *started]:
-            self._slot(*member)
+        for task in tasks:
+            if ("upkeep_success", task) not in self._members:
+                self._of("upkeep_success", task).set(time.time() // 60 * 60)
+            expected.append(("upkeep_success", task))
+        for member in expected:
+            self._of(*member)
             self.begun.add(CounterName(str(member[0]), tuple(map(str, member[1:]))))
-        for slot in map(self._slots.__getitem__, started):
-            self._values[slot] = self._values[slot] or time.time() // 60 * 60
 
     def request(self, status: int, reason: str) -> None:
         """Count a request that was answered.
 
         `reason`: a word of the code's own, such as "stored" or "unknown_metric".
         """
-        self._values[self._slot("requests", status, reason)] += 1
+        self._of("requests", status, reason).inc()
 
     def reports(self, metric: str, version: int, n: int) -> None:
         """Count reports that were stored and acknowledged."""
-        self._values[self._slot("reports", metric, version)] += n
+        self._of("reports", metric, version).inc(n)
 
     def answered(self, seconds: float) -> None:
         """Count how long a request that was let in took."""
-        self._observe("request_seconds", seconds)
+        self._of("request_seconds").observe(seconds)
 
     def key_refused(self, key: str, reason: str) -> None:
         """Count a request that was refused because of an ingest key, whose name this is."""
-        self._values[self._slot("key_refusals", key, reason)] += 1
+        self._of("key_refusals", key, reason).inc()
 
     def improbable(self, metric: str, n: int) -> None:
         """Count reports whose number of set bits is improbable under the mechanism."""
-        self._values[self._slot("improbable", metric)] += n
+        self._of("improbable", metric).inc(n)
 
     def duplicates(self, n: int) -> None:
         """Count batches that were stored already."""
-        self._values[self._slot("duplicates")] += n
+        self._of("duplicates").inc(n)
 
     def shed(self, reason: str) -> None:
         """Count a request or connection that was turned away to protect the others."""
-        self._values[self._slot("shed", reason)] += 1
+        self._of("shed", reason).inc()
 
     def committed(self, batches: int, reports: int, seconds: float) -> None:
         """Count a transaction: how much it held, and how long it took to be durable."""
-        self._observe("commit_seconds", seconds)
-        self._observe("commit_batches", batches)
-        self._observe("commit_reports", reports)
-
-    def _observe(self, family: str, number: float) -> None:
-        bounds, first = FAMILIES[family].bounds, self._histograms[family]
-        self._values[first + bisect_left(bounds, number)] += 1
-        self._values[first + len(bounds) + 1] += number
+        self._of("commit_seconds").observe(seconds)
+        self._of("commit_batches").observe(batches)
+        self._of("commit_reports").observe(reports)
 
     def upkeep(self, task: str, *, succeeded: bool) -> None:
         """Count a run of a task in the background, such as "merge" or "tidy"."""
-        self._values[self._slot("upkeep", task, "done" if succeeded else "failed")] += 1
-        last, other = "upkeep_success", "upkeep_failure"
-        if not succeeded:
-            last, other = other, last
+        self._of("upkeep", task, "done" if succeeded else "failed").inc()
         # To the minute: a run takes longer if reports came since the one before. Of two in the same
         # minute the later one is still later.
-        minute = time.time() // 60 * 60
-        before = self._values[self._slot(other, task)] if (other, task) in self._slots else 0.0
-        self._values[self._slot(last, task)] = max(minute, before + 1)
+        before, result = self._upkeeps.get(task, (0.0, succeeded))
+        at = max(time.time() // 60 * 60, before + (result is not succeeded))
+        self._upkeeps[task] = at, succeeded
+        self._of("upkeep_success" if succeeded else "upkeep_failure", task).set(at)
 
     def reloaded(self, *, succeeded: bool) -> None:
         """Count that the registry, the keys and the certificate were read again."""
-        self._values[self._slot("reloads", "done" if succeeded else "failed")] += 1
-        self._values[self._slot("reload_failing")] = not succeeded
+        self._of("reloads", "done" if succeeded else "failed").inc()
+        self._of("reload_failing").set(not succeeded)
         if succeeded:
-            self._values[self._slot("reload_success")] = time.time()
+            self._of("reload_success").set(time.time())
 
     def switch_read(self, *, succeeded: bool) -> None:
         """Set whether the switch's file is in order."""
-        self._values[self._slot("switch_failing")] = not succeeded
+        self._of("switch_failing").set(not succeeded)
 
     def queue_depth(self, batches: int) -> None:
         """Set how many batches wait to be committed in this process."""
@@ -405,29 +426,55 @@ class Metrics:
     def connections(self, n: int) -> None:
         """Set how many connections are open in this process, which so takes reports."""
         self._peak("connections", n)
-        self._values[self._slot("processes")] = 1
+        self._of("processes").set(1)
 
     def _peak(self, family: str, number: float) -> None:
         period, before = int(time.time() / _PEAK_SECONDS), self._peaks.get(family, _NO_PEAK)
         if before.period != period:
             before = _Peak(period, before.highest if before.period == period - 1 else 0.0, 0.0)
         peak = self._peaks[family] = before._replace(highest=max(before.highest, number))
-        self._values[self._slot(family)] = max(peak.previous, peak.highest)
+        self._of(family).set(max(peak.previous, peak.highest))
 
     def snapshot(self) -> MetricValues:
         """Return the totals of all processes."""
-        return aggregate(self._counters.read())
+        numbers = {}
+        for metric in self._registry.collect():
+            key = _KEYS[metric.name]
+            family = FAMILIES[key]
+            for name, labels, number, *_ in metric.samples:
+                part = name.removeprefix(family.exposed)
+                if part in {"", "_total"}:
+                    numbers[CounterName(key, tuple(labels[it] for it in family.labels))] = number
+                elif part in {"_bucket", "_sum"}:
+                    numbers[CounterName(key, (labels.get("le", "sum"),))] = number
+        return MetricValues(numbers)
 
-    def _slot(self, *member: object) -> int:
-        """Return the slot of a family's member (its name and labels); remember it in `_slots`."""
-        slot = self._slots.get(member)
-        if slot is not None:
-            return slot
-        family, *labels = map(str, member)
-        words = tuple(label if _WORD.fullmatch(label) else _OTHER for label in labels)
-        if self._sizes.get(family, 0) >= FAMILIES[family].most:
-            # Not remembered: the table of slots must stay bounded, too.
-            return self._counters.slot(CounterName(family, tuple(_OTHER for _ in labels)))
-        self._sizes[family] = self._sizes.get(family, 0) + 1
-        slot = self._slots[member] = self._counters.slot(CounterName(family, words))
-        return slot
+    def _of(self, *member: object) -> Any:
+        """Return a family's member, by name and labels; kept, which halves the time to count."""
+        if (found := self._members.get(member)) is None:
+            family, *labels = map(str, member)
+            found = self._families[family]
+            found = self._members[member] = found.labels(*labels) if labels else found
+        return found
+
+
+class _Peak(NamedTuple):
+    """The most of a number in a period, and in the one before."""
+
+    period: int
+    previous: float
+    highest: float
+
+
+_NO_PEAK = _Peak(-1, 0.0, 0.0)  # of no period
+
+
+def _make(family: Family, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    name, text = family.exposed, family.help
+    if family.type is _HISTOGRAM:
+        return Histogram(name, text, buckets=family.bounds, registry=registry)
+    if family.type is _COUNTER:
+        return Counter(name, text, family.labels, registry=registry)
+    is_sum = family.type is _GAUGE
+    mode: Any = "livesum" if is_sum else "livemax"
+    return Gauge(name, text, family.labels, registry=registry, multiprocess_mode=mode)

@@ -24,9 +24,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from hubbub.collector.operations.counters import CounterName
 from hubbub.collector.operations.metrics import (
     FAMILIES,
+    CounterName,
     FamilyType,
     Metrics,
     MetricValues,
@@ -149,7 +149,7 @@ def _metric_families(values: MetricValues) -> Iterator[Metric]:
         if family.type is FamilyType.HISTOGRAM:
             exposed = HistogramMetricFamily(family.exposed, family.help)
             histogram = values.histogram(name)
-            exposed.add_metric([], list(histogram.cumulative()), histogram.total)
+            exposed.add_metric([], list(histogram.counts), histogram.total)
             yield exposed
             continue
         make = CounterMetricFamily if family.type is FamilyType.COUNTER else GaugeMetricFamily

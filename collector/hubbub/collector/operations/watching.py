@@ -19,9 +19,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.operations.counters import CounterName
 from hubbub.collector.operations.expiry import Expiry, expiries
-from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.operations.metrics import CounterName, Metrics
 from hubbub.collector.operations.publishing import Coarse, Publisher
 from hubbub.collector.operations.status import (
     History,

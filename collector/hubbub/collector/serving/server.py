@@ -16,9 +16,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.operations.counters import shared_directory
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
-from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.operations.metrics import Metrics, shared_directory
 from hubbub.collector.serving.listening import reserved_port
 from hubbub.collector.serving.service import (
     Addresses,
@@ -91,9 +90,7 @@ async def _supervise(files: ServiceFiles, announce: Announce) -> None:
         store = await stack.enter_async_context(open_store(settings.store, create=True))
         await store.declare(files.current.registry.values())
         admin = await stack.enter_async_context(_operations(files, store, metrics))
-        workers = await stack.enter_async_context(
-            Workers(files, directory, ports, metrics.snapshot)
-        )
+        workers = await stack.enter_async_context(Workers(files, directory, ports))
 
         async def reload() -> None:
             try:

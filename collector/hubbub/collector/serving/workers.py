@@ -16,14 +16,13 @@ import ctypes
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from hubbub.collector.operations.logs import LIFECYCLE, configure, get_logger
-from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.operations.metrics import Metrics, forget_gauges, share
 from hubbub.collector.serving.service import (
     Addresses,
     Ports,
@@ -64,20 +63,12 @@ class Workers:
 
     `files`: what is in force there is so for a worker that replaces another, even if a file has
     changed. `counters`: the directory where all processes count. `ports`: the ports that they
-    share, reserved by the supervisor. `settle`: takes over what ended workers have counted.
-    `addresses`: where they listen.
+    share, reserved by the supervisor. `addresses`: where they listen.
     """
 
-    def __init__(
-        self,
-        files: ServiceFiles,
-        counters: Path,
-        ports: Ports,
-        settle: Callable[[], object],
-    ) -> None:
+    def __init__(self, files: ServiceFiles, counters: Path, ports: Ports) -> None:
         self._settings = files.current.settings
         self._files = files
-        self._settle = settle
         self._counters = counters
         self._ports = ports
         self._workers: dict[int, _Worker] = {}
@@ -111,7 +102,7 @@ class Workers:
         beats = _spawn.RawValue(ctypes.c_ulong, 0)
         process = _spawn.Process(
             target=_work,
-            args=(self._files, self._counters, self._ports, theirs, beats),
+            args=(self._files, self._counters, str(number), self._ports, theirs, beats),
             daemon=True,
         )
         try:
@@ -131,7 +122,7 @@ class Workers:
             await _end_of(process)
             heart.cancel()
             pipe.close()
-            await asyncio.to_thread(self._settle)
+            forget_gauges(self._counters, str(number))
             if self._stopping.is_set():
                 return
             _lifecycle.error("worker ended and is replaced", exit_code=process.exitcode)
@@ -161,7 +152,7 @@ class Workers:
                 await self._start(number)
             except WorkerError as error:
                 _lifecycle.error("worker not replaced", fault=str(error))
-                await asyncio.to_thread(self._settle)
+                forget_gauges(self._counters, str(number))
             else:
                 return
 
@@ -205,12 +196,18 @@ def _await_start(pipe: Connection) -> Addresses:
 
 
 def _work(
-    files: ServiceFiles, counters: Path, ports: Ports, pipe: Connection, beats: ctypes.c_ulong
+    files: ServiceFiles,
+    counters: Path,
+    name: str,
+    ports: Ports,
+    pipe: Connection,
+    beats: ctypes.c_ulong,
 ) -> None:
     """Run a worker process."""
     settings = files.current.settings
     configure(settings.log_level, log_times=settings.log_times)
     try:
+        share(counters, name)
         asyncio.run(_serve(files, counters, ports, pipe, beats))
     except HubbubError as error:
         with contextlib.suppress(OSError):
