@@ -10,7 +10,7 @@ import pytest
 from factories import make_metric, make_params, make_registry, make_report, registry_toml
 from http_servers import Answer, scripted_server
 from hubbub.client import Batch
-from hubbub.client.registry_json import registry_json
+from hubbub.protocol.registry import registry_json
 from hubbub.simulations.experiments.collecting import Collector
 from programs import forked_collector
 from service.drivers import DRIVERS, Opener

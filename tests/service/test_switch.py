@@ -21,9 +21,9 @@ from click.testing import CliRunner, Result
 from factories import APPLICATION, make_metric, make_params, make_registry, registry_toml
 from http_servers import scripted_server
 from hubbub.client.outbox import DATABASE
-from hubbub.client.registry_json import registry_json
 from hubbub.client.schedule import SWITCHED_OFF
 from hubbub.collector.cli import main
+from hubbub.protocol.registry import registry_json
 from hubbub.protocol.switch import Rate, SigningKey, SwitchDocument
 from programs import forked_collector
 from service.drivers import DRIVERS, Opener

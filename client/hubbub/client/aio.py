@@ -396,7 +396,7 @@ _instances: weakref.WeakSet[AsyncTelemetry] = weakref.WeakSet()
 def _proxy_for(address: str) -> tuple[URL | None, dict[str, str]]:
     """Return the environment's proxy for an address, and the header with its login.
 
-    The HTTP library's own `trust_env` would also send the user's login from ~/.netrc.
+    aiohttp's own `trust_env` would also send the user's login from ~/.netrc.
     """
     url = URL(address)
     proxy = getproxies().get(url.scheme)

@@ -68,7 +68,7 @@ _FIRST_DELAY = 1.0  # doubled after each failure: a collector that restarts is b
 _LONGEST_DELAY = 300.0  # reports come within five minutes of a collector's return
 _LONGEST_REQUESTED_DELAY = 86_400.0  # what a faulty Retry-After can cost at most: a day
 _LONGEST_WAIT = _LONGEST_REQUESTED_DELAY + _LONGEST_DELAY
-_IDLE = 3600.0  # seconds between looks if nothing waits; whoever spools wakes the sender
+_IDLE = 3600.0  # seconds between looks if nothing waits; storing wakes the sender
 _PAUSE = 0.5  # the shortest wait, and while `flush` waits for what another process may be sending
 _LOOK_AGAIN = 60.0  # the longest, before looking for batches that other processes lease
 _NAMES_REPORTS = 422  # whose detail may quote a cohort, which doesn't belong in a log
@@ -83,7 +83,7 @@ class DeliverySettings(NamedTuple):
     connect_timeout: float
     read_timeout: float
     origin: str = ""
-    switch_key: str | None = None  # None: obeys no switch; empty: one that nobody signs
+    switch_key: str | None = None  # None: obeys no switch; empty: an unsigned one
 
 
 class Fetch(enum.Enum):
@@ -98,7 +98,7 @@ def system_chance() -> float:
 
 
 class DeliveryLoop:
-    """Where a client's reports are, and the next step of whoever stores and of whoever sends.
+    """The state that storing and sending share, and the next step of each.
 
     `clock`: seconds since the epoch. `chance`: uniform in [0, 1): each wait for a fuller batch is
     drawn between half and one and a half of `batch_seconds`, so that clients don't all send at the
@@ -373,7 +373,7 @@ class DeliveryLoop:
             answers = {cached.answer for cached in charges.admitted}
             save_account(connection, registry, before, account, answers)
 
-            # With reports_per_day the newest report replaces those that nobody can have seen.
+            # With reports_per_day the newest report replaces those that no collector can have seen.
             replaced = sum(
                 delete_waiting(connection, name, outbox.origin)
                 for name in self._daily & {answer.metric for answer in answers}
@@ -489,7 +489,7 @@ class DeliveryLoop:
         return batch or max(min(wait, outbox.seconds_put_off(now)), _PAUSE)
 
     def ask(self) -> None:
-        """Fetch the switch, unless that was done of late, though nothing is sent: all may be off.
+        """Fetch the switch, unless that was done today, though nothing is sent: all may be off.
 
         Without that a client of which everything is off would never learn that it is on again.
         """

@@ -4,8 +4,8 @@ With ``memory = "value"`` the permanent response is a pure function of (secret, 
 true bits), so RAPPOR's memoization needs no storage; with ``memory = "period"`` it is drawn from
 the operating system and stored. The instantaneous response is drawn anew each time; where an answer
 is reported once, it is the only one, and nothing of the answer is stored. Subsets and windows draw
-a whole report at once: one coin decides whether it tells of the value, and unbiased integers choose
-among what is left. Invariant: values and true bits are neither stored nor logged, permanent bits
+a whole report at once: one coin decides whether it holds the value, and unbiased integers choose
+among the rest. Invariant: values and true bits are neither stored nor logged, permanent bits
 never leave the device, probabilities are exactly those of their doubles.
 """
 
@@ -38,14 +38,7 @@ _MOST_RESPONSES = 256  # bounds memory (at most 128 KiB of bits); a client has s
 
 
 class PermanentResponse(NamedTuple):
-    """An answer after the first randomized response (PRR); all reports of it are drawn from this.
-
-    Attributes
-    ----------
-    cohort : int
-    bits : int
-        Bit j is bit j of the filter.
-    """
+    """An answer after the first randomized response (PRR); its reports are drawn from this."""
 
     cohort: int
     bits: int
@@ -127,10 +120,7 @@ class Encoder:
         return self.report(self.permanent_response(self.true_bits(value)))
 
     def true_bits(self, value: Value, stream: ByteStream = os_stream) -> int:
-        """Return the bits that a value sets in `cohort`, before any noise (raises as `encode`).
-
-        `stream` is there for tests; clients leave it alone.
-        """
+        """Return a value's bits in `cohort`, before noise (raises as `encode`)."""
         return self._bits_in(value, self.cohort, stream)
 
     def permanent_response(self, bits: int) -> PermanentResponse:
@@ -150,30 +140,20 @@ class Encoder:
         return response
 
     def fresh_response(self, value: Value, stream: ByteStream = os_stream) -> PermanentResponse:
-        """Return a new response, in a new cohort, for a period (``memory = "period"``).
-
-        `stream` is there for tests; clients leave it alone. Raises as `encode`.
-        """
+        """Return a new response, in a new cohort, for a period; `stream` is for tests."""
         cohort = uniform_below(self.metric.params.m, stream)
         bits = self._bits_in(value, cohort, stream)
         return PermanentResponse(cohort, bits ^ self._permanent.draw(bits, stream))
 
     def check(self, value: Value) -> None:
-        """Raise, without drawing anything, if a value isn't one that the metric's type takes.
-
-        Raises
-        ------
-        EncodingError
-            As `encode`.
-        """
+        """Raise EncodingError, without drawing anything, unless the metric's type takes a value."""
         self.metric.type.bits(value, 0, self.metric.params)
 
     def report(self, response: PermanentResponse, stream: ByteStream = os_stream) -> Report:
         """Return a fresh report of an answer: the second response (IRR), with new coins.
 
-        A reported bit is 1 with probability q where the answer's is 1, and p where it is 0; another
-        response than `Unary` draws the report as a whole. `stream` is there for tests; clients
-        leave it alone.
+        A reported bit is 1 with probability q where the answer's is 1, and p where it is 0; other
+        responses than `Unary` draw the report as a whole. `stream` is for tests.
         """
         cohort, bits = response
         metric = self.metric
@@ -185,10 +165,9 @@ class Encoder:
         return Report(metric.name, metric.version, cohort, data, metric.slice)
 
     def value_digest(self, bits: int) -> bytes:
-        """Return 16 bytes that stand for a value in the ledger.
+        """Return 16 bytes that stand for a value in the ledger, keyed with the secret.
 
-        They are keyed with the secret: with both one can test guesses of the value, with only one
-        of them one learns nothing.
+        Guesses of the value can be tested with both, and nothing is learned from one of them.
         """
         digest = self._digest.copy()
         digest.update(bits.to_bytes(self._width, "little"))
@@ -203,10 +182,7 @@ class Encoder:
         return found
 
     def _bits_in(self, value: Value, cohort: int, stream: ByteStream) -> int:
-        """Return a value's true bits in a cohort, no more than the stated epsilons allow for.
-
-        A package's metric type may be wrong about these, and must not reveal more than it says.
-        """
+        """Return a value's true bits; a package's type must not set more than it states."""
         metric = self.metric
         bits = metric.type.drawn_bits(value, cohort, metric.params, stream)
         if bits.bit_count() not in self._true_bits or bits >> metric.params.k:
@@ -219,7 +195,6 @@ class Encoder:
 
 
 def _keyed(tag: bytes, secret: bytes, metric: Metric) -> bytes:
-    """Return the beginning of a message that is unique to this client and this metric."""
     return keyed_message(
         tag,
         secret,
@@ -230,15 +205,7 @@ def _keyed(tag: bytes, secret: bytes, metric: Metric) -> bytes:
 
 
 def draw_cells(response: Response, own: int, stream: ByteStream) -> int:
-    """Return a report of a category or position as an integer whose bits are the cells.
-
-    Parameters
-    ----------
-    response : Subset or Window
-    own : int
-        The category, 0 to d - 1, or the position, 0 to d - w.
-    stream : ByteStream
-    """
+    """Return a report of a category (0 to d - 1) or position (0 to d - w), as bits of the cells."""
     if isinstance(response, Subset):
         return _subset(response, own, stream)
     if isinstance(response, Window):

@@ -1,8 +1,7 @@
 """Sentences for people: what is asked, what would be sent, and what has been spent.
 
-What a report reveals is said in odds, with epsilon in brackets, by one sentence for each way in
-which a metric may be asked. The JavaScript client says the same, word for word: tests hold both to
-one list of texts.
+What a report reveals is given in odds, with epsilon in brackets, by one sentence for each way in
+which a metric may be asked. The JavaScript client uses the same words: tests hold both to one list.
 """
 
 from __future__ import annotations
@@ -88,9 +87,9 @@ def describe_metric(metric: Metric) -> str:
     if metric.group:
         about += f" It belongs to {metric.group}: a client answers only one question of this group."
     if metric.dimensions:
-        told = ", ".join(dimension.name for dimension in metric.dimensions)
+        names = ", ".join(dimension.name for dimension in metric.dimensions)
         about += (
-            f" Its reports also describe the app, in the clear: {told}. They hide only among "
+            f" Its reports also describe the app, in the clear: {names}. They hide only among "
             "reports of apps that are described alike."
         )
     return (

@@ -1,8 +1,8 @@
 """Let the app fork only when its child can work, or take the child's telemetry away.
 
 A child has only the thread that forked. If another thread was importing a module, that module stays
-locked for ever; if it had a database open, SQLite in the child relies on locks that the child
-doesn't hold, and waits for locks that nobody will release. So our threads do both under one lock.
+locked; if it had a database open, SQLite in the child relies on locks that the child
+doesn't hold, and waits for locks that are never released. So our threads do both under one lock.
 A fork acquires it first, and then has connections closed. A thread that is at a disk that hangs
 doesn't release it: after a while the fork goes on, and its child must never open a database.
 """

@@ -63,10 +63,10 @@ class Preview(NamedTuple):
     Attributes
     ----------
     report : Report
-        Drawn as `record` would draw it; another call draws anew.
+        Drawn as `record` would draw it; each call draws another.
     media_type : str
     body : bytes
-        What would go over the wire if this report travelled alone, and its form: the compact one
+        The bytes and their form if this report were sent by itself: the compact one
         (docs/protocol, section 8).
     words : str
         The same for people.

@@ -54,15 +54,14 @@ class LedgerRow(NamedTuple):
     reports: int
     epsilon_report: float  # as they were when it was admitted
     price: float
-    # Whether it followed another value of the same metric; if not, times alone decided on it.
+    # Whether it followed another value of the same metric; if not, only times decided on it.
     changed: bool
 
     def spent(self, metric: Metric | None) -> float:
         """Return what its reports reveal, together.
 
-        `metric`: its metric's version, if that is registered; if not, more than one report count as
-        all that could ever be made, because fewer may cost more than their sum
-        (`RapporParams.epsilon_after`).
+        Without its metric more than one report count as all that could ever be made, because fewer
+        may cost more than their sum (`RapporParams.epsilon_after`).
         """
         if not self.reports:
             return 0.0
@@ -202,10 +201,8 @@ class ClientLedger:
     def _count_of_cap(self, metric: Metric) -> int:
         """Return how many answers count against a metric's `max_values` or `max_periods`.
 
-        `max_periods` holds for the metric's name: a version that is raised doesn't start it again,
-        nor do other metrics of a group that chooses for each period. All first answers count, of
-        versions without periods, too, for these follow from times; further values would make
-        silence depend on values.
+        `max_periods` holds for the metric's name and its group, over all versions. Only first
+        answers count, which follow from times; further values would make silence depend on values.
         """
         if metric.memory == "value":
             return self._answers[metric.name, metric.version]
@@ -228,7 +225,7 @@ class ClientLedger:
         return self._rows[answer]
 
     def copy(self) -> ClientLedger:
-        """Return a ledger of its own, with the same rows."""
+        """Return an independent ledger with the same rows."""
         other = copy(self)
         other._rows, other._answers = self._rows.copy(), self._answers.copy()
         other._first_answers = self._first_answers.copy()
@@ -376,7 +373,7 @@ class Account:
         self.unusable = unusable
 
     def copy(self) -> Account:
-        """Return an account of its own, that holds the same."""
+        """Return an independent account with the same contents."""
         copied = self.ledger.copy()
         return Account(self._registry, copied, self.memory, self.periods, self.unusable)
 
@@ -406,8 +403,7 @@ class Account:
     def _in_use(self, recording: Recording) -> dict[str, LastPeriod]:
         """Return the last periods, by metric, because of which a recording draws no answer.
 
-        Metrics of a group that chooses for each period are one question here: a clock that goes
-        back to a period in which the client has another choice finds it answered.
+        The metrics of a group that chooses for each period are one question here.
         """
         found = {}
         if recording.period is not None:
@@ -419,7 +415,6 @@ class Account:
         return found
 
     def _decide_in(self, in_use: Mapping[str, LastPeriod], recording: Recording) -> Decision:
-        """Decide on a recording while some last periods are in use."""
         cached = recording.own
         name = cached.answer.metric
         last = in_use.get(name)
@@ -487,7 +482,7 @@ class Account:
     def _answers_another(self, metric: Metric) -> bool:
         """Whether another metric of its group has this client's answer for life.
 
-        The secret's choice says so already, unless the group had other metrics then.
+        The secret's choice excludes that already, unless the group had other metrics then.
         """
         group = self._registry.groups[metric.group]
         others = [name for name in group.metrics if name != metric.name]

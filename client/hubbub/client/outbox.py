@@ -128,7 +128,7 @@ CREATE TABLE reports (            -- that are to be sent
     origin TEXT NOT NULL,         -- of the collector for which they were recorded
     metric TEXT NOT NULL,
     version INTEGER NOT NULL,
-    slice TEXT NOT NULL,          -- what it says of the app, in the clear
+    slice TEXT NOT NULL,          -- facts about the app, in the clear
     record BLOB NOT NULL,         -- the cohort, 2 bytes little-endian, then the bits
     checksum BLOB NOT NULL,
     lasting TEXT NOT NULL,        -- the metric, if its cohort is one for life, else empty
@@ -169,7 +169,7 @@ class LeasedBatch(NamedTuple):
     """A batch for this process to send now, while its lease lasts."""
 
     key: int
-    # Its reports ascend: an order that says nothing, and is the same in each attempt.
+    # Its reports ascend: this order reveals nothing, and is the same in each attempt.
     batch: Batch
     rows: tuple[int, ...]  # the reports' keys on disk
     is_new: bool  # whether its id was drawn for this attempt, so that no collector can have seen it
@@ -260,9 +260,8 @@ class Outbox:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Run statements that are committed together, durably, or not at all.
 
-        Raises `ForgottenError` or `ReplacedSecretError` if another process has deleted this client,
-        or replaced its secret; `OtherApplicationError` if it is another application's;
-        `UnavailableError` if it is in use, or the disk full, or the like: try again later.
+        Raises `UnavailableError` if the database is in use, or the disk full: try again later; and
+        a `StateError` if another process has deleted this client or replaced its secret.
         """
         self._dropping.clear()
         with no_fork(), translated_errors(self.path):
@@ -307,7 +306,7 @@ class Outbox:
             return connection.execute(query, (self.origin,)).fetchone() is not None
 
     def lease(self, now: float, least: int, most: int) -> LeasedBatch | None:
-        """Lease the oldest batch that nobody else is sending.
+        """Lease the oldest batch that no other process is sending.
 
         `least`: put reports into batches while at least so many are in none. `most`: reports of a
         batch.
@@ -346,7 +345,7 @@ class Outbox:
     def clear(self, now: float) -> int:
         """Delete all reports; return how many.
 
-        Those that are being sent aren't counted: whoever sends them counts them (see `release`).
+        Those that are being sent aren't counted: their sender counts them (see `release`).
         """
         with self.transaction() as connection:
             count = count_waiting(connection)
@@ -393,11 +392,10 @@ class Outbox:
     ) -> bool:
         """Keep reports whose metric and version the collector doesn't know yet, for a while.
 
-        They wait a second at first and then twice as long each time, an hour at most; reports that
-        are refused for good are deleted, and the others go at once. Nothing of the batch was
-        stored, so they go under another id, unless an earlier attempt may have stored all of it
-        under this one: then the whole batch waits, or a report might count twice. Returns whether
-        the batch was still there.
+        They wait a second at first and then twice as long each time, an hour at most; refused ones
+        are deleted, and the others go at once, under another id. If an earlier attempt may have
+        stored the batch under this id, all of it waits, or a report might count twice. Returns
+        whether the batch was still there.
         """
         for one in unknown:
             failures, _ = self._waits.get(one, (0, 0.0))
@@ -424,7 +422,7 @@ class Outbox:
         """Return what is off for this client, as it is stored for the app's key, or for none ("").
 
         A switch that another key signed, or none, isn't obeyed: an app that got a new key may have
-        been given a file by whoever made that necessary.
+        been given a file by the thief of the old one.
         """
         if self._switch_key is None:
             return NO_SWITCH
@@ -442,7 +440,7 @@ class Outbox:
         return Switch(document, self.secret or b"", asked)
 
     def load_switch(self) -> Switch:
-        """Return what is off for this client (a transaction of its own)."""
+        """Return what is off for this client."""
         with self.transaction() as connection:
             return self.switch(connection)
 
@@ -463,8 +461,8 @@ class Outbox:
     def keep_switch(self, body: bytes, issued: str) -> bool:
         """Obey a checked switch from now on; return False if a later one is obeyed.
 
-        A document isn't replaced by one that the same key signed before: whoever keeps old files,
-        and has no key, can't bring them back. Without a signature anybody could state any time.
+        A document isn't replaced by one that the same key signed before, so an old
+        file can't be brought back. Without a signature anybody could state any time.
         """
         with self.transaction() as connection:
             kept = self.switch(connection).document
@@ -636,10 +634,7 @@ after_fork(_abandon_all)
 
 
 def round_robin(items: Sequence[_Item]) -> Iterator[_Item]:
-    """Yield items, and every now and then let the app's threads run.
-
-    The interpreter would make them wait for 5 ms each time that they want to go on.
-    """
+    """Yield items, and every now and then let the app's threads run (else they wait 5 ms)."""
     for start in range(0, len(items), _ITEMS_A_TURN):
         yield from items[start : start + _ITEMS_A_TURN]
         time.sleep(_PAUSE_SECONDS)

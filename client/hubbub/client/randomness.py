@@ -50,15 +50,14 @@ class BernoulliSampler:
     def draw(self, selector: int, stream: ByteStream) -> int:
         """Return k bits as an integer: bit j has probability `high` if selector has it, else `low`.
 
-        A keyed stream is read by rounds, as the protocol fixes; of any other stream only the
-        distribution counts, so it is read the faster way.
+        A keyed stream is read by rounds, as the protocol fixes; any other the faster way.
         """
         if self._bytewise and not isinstance(stream, KeyedStream):
             return self.draw_by_bytes(selector, stream)
         return self.draw_by_rounds(selector, stream)
 
     def draw_by_rounds(self, selector: int, stream: ByteStream) -> int:
-        """Draw as section 4 of docs/protocol says: in each round a coin a lane, one binary digit.
+        """Draw as docs/protocol, section 4: each round has one coin per lane, for one binary digit.
 
         A lane is decided by the first digit in which U and P differ. Round r uses the stream's
         bytes [r*k/8, (r+1)*k/8), read as a little-endian integer, whatever the sizes of the reads;
@@ -99,7 +98,7 @@ class BernoulliSampler:
         values of a lane's byte, n give a 1, value 0 leaves the lane undecided, the others give a 0.
         An undecided lane is 1 if t bytes of its own, a uniform integer below 256^t, are below x.
         So P(lane = 1) = n / 256 + (1 / 256) (x / 256^t) = P exactly. Lanes are independent: none
-        uses a byte of another, and whose turn it is to read t bytes depends on first bytes alone.
+        uses a byte of another, and which lanes read t more depends only on first bytes.
         """
         coins = stream(self._k)
         low = int(coins.translate(self._low_bytes), 2)
@@ -121,10 +120,7 @@ def bernoulli_sampler(k: int, low: float, high: float) -> BernoulliSampler:
 
 
 class KeyedStream:
-    """The endless SHAKE-256 output of a message: the same for the same message, for ever.
-
-    `message`: the message, or its beginning.
-    """
+    """The endless SHAKE-256 output of a message: the same message always gives the same bytes."""
 
     __slots__ = ("_hash", "_offset")
 
@@ -166,8 +162,7 @@ def uniform_below(bound: int, stream: ByteStream) -> int:
 def digit_codes(low: float, high: float) -> bytes:
     """Pair the binary digits of two probabilities, most significant first.
 
-    Returns one code a digit: 0 if neither probability has it, 1 high only, 2 low only, 3 both. A
-    probability of 1 has no digit behind the point and counts as 0 here.
+    One code per digit: 0 if neither has it, 1 high only, 2 low only, 3 both; 1 counts as 0 here.
     """
     low_digits, high_digits = _binary_digits(low), _binary_digits(high)
     length = max(len(low_digits), len(high_digits))

@@ -121,8 +121,7 @@ class Recorder:
     def reset_after_fork(self) -> None:
         """Set everything that threads share; a forked child starts here too.
 
-        Locks are replaced, never acquired, because their owner may not exist in the child; the
-        parent's reports stay the parent's, or they would be sent twice under two batch ids.
+        Locks are replaced: their owner may not exist in the child. Reports stay the parent's.
         """
         self.changed = threading.Condition()
         self.pending: deque[Recording] = deque()
@@ -230,8 +229,7 @@ class Recorder:
     def _may_revive(self, refused: Recording, refusal: str) -> bool:
         """Whether a recording that waits may bring back the answer that a refused one lacks.
 
-        The stored account doesn't know yet that the clock came back to an answer's period; what is
-        stored decides (`Account.charge`).
+        The clock may have come back to an answer's period; what is stored decides.
         """
         if refused.period is None or refusal in _FINAL:
             return False
@@ -239,11 +237,7 @@ class Recorder:
         return any(waiting.own.answer.metric in names for waiting in self.pending)
 
     def preview(self, metric: str, value: Value) -> tuple[Report, Decision]:
-        """Return a report of a value as `record` would have it drawn, without spending.
-
-        Raises `HubbubError` if there could be none: the metric isn't registered, the value isn't of
-        its type, or the state isn't open.
-        """
+        """Return a report as `record` would draw it, without spending (HubbubError if none)."""
         account = self._account_with_pending()
         with self.changed:
             _, decision = self._decide(metric, value, account)
@@ -349,9 +343,9 @@ class Recorder:
         return prepared
 
     def _decide(self, metric: str, value: Value, account: Account) -> tuple[Recording, Decision]:
-        """Make a recording of a value, and ask an account about it, which isn't charged yet.
+        """Make a recording of a value, and ask an account about it, without charging.
 
-        A period's response takes coins, which are left for those that aren't refused.
+        A period's response takes coins, so it is drawn later, for recordings that aren't refused.
         """
         prepared, now = self._prepared(metric), time.time()
         encoder = prepared.encoder

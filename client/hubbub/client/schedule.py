@@ -1,7 +1,7 @@
 """What a client is asked at a moment: its periods, its metric of a group, samples and the switch.
 
 All follow from the client's secret, so that all processes agree. Invariants: none depends on a
-value, so whether a client is silent says nothing about its answers; periods begin on days that are
+value, so a client's silence reveals nothing about its answers; periods begin on days that are
 independent of each other, so that days link no two reports; and what the switch has off is neither
 recorded, charged nor sent, while answers, accounts and periods stay as they were.
 """
@@ -39,10 +39,9 @@ class Period(NamedTuple):
 def first_day(metric: Metric, secret: bytes, period: int) -> int:
     """Return the day, counted from the epoch, on which a client's period begins.
 
-    With mode "once" it is uniform over secrets among the `period_days` days of the calendar's
-    period, and independent of every other period's: so each day is the first for an equal share of
-    clients, and reports of two periods can't be linked by their days. It is the same for all
-    metrics of a group, and for all versions. A permanent response has the calendar's periods.
+    With mode "once" it is uniform among the days of the calendar's period and independent of every
+    other period's, so days link no two reports. It is the same for all metrics of a group, and for
+    all versions. A permanent response has the calendar's periods.
     """
     days = metric.period_days
     if metric.mode != "once":
@@ -69,10 +68,8 @@ def chosen(group: Group, application: str, secret: bytes, period: int = 0) -> st
     """Return the metric of a group that a client answers, uniform over secrets.
 
     Each metric has a keyed random weight, and the greatest wins (rendezvous hashing): a metric that
-    joins the group takes an equal share of clients from every other, and no client changes between
-    two that stay.
-
-    `period`: number of the period, for a group whose choice is "period".
+    joins takes an equal share of clients from every other, and no client changes between two that
+    stay. `period`: for a group whose choice is "period".
     """
     moment = (_number(period),) if group.choice == "period" else ()
 
@@ -87,9 +84,8 @@ def sample_draw(metric: str, application: str, secret: bytes, period: int | None
     """Return a client's number for a metric, uniform in [0, 1) over secrets.
 
     A client is in a sample of rate r if its number is below r, so a sample is part of every larger
-    one. Each period has a number of its own: one for life would link the reports of two periods
-    more closely, as fewer clients made them. None: the metric has no periods, and its number is
-    for life; another one would ask clients that weren't asked before.
+    one. Each period has another number: one for life would link two periods' reports more closely.
+    None: the metric has no periods, and its number is for life.
     """
     moment = () if period is None else (_number(period),)
     parts = (secret, application.encode(), metric.encode(), *moment)
@@ -100,7 +96,7 @@ def sample_draw(metric: str, application: str, secret: bytes, period: int | None
 class Switch:
     """What is off for one client.
 
-    `secret`: the client's, which says of which samples it is a part. `asked`: when it was asked for
+    `secret`: the client's, which decides its samples. `asked`: when it was asked for
     last, in seconds since the epoch.
     """
 
@@ -116,7 +112,7 @@ class Switch:
         self._reasons: dict[tuple[str, int, int | None], str | None] = {}
 
     def is_off(self, metric: str, version: int) -> bool:
-        """Whether nobody reports a metric's version."""
+        """Whether no client reports a metric's version."""
         return self.document is not None and self.document.rate(metric, version) == 0
 
     def refusal(self, metric: str, version: int, period: int | None = None) -> str | None:

@@ -76,12 +76,9 @@ def open_state(
 
     Several processes may start at once: all get the same secret. The database is made before the
     secret, and both are tied together in one transaction, so that one without the other reveals a
-    loss. A deletion that was interrupted is finished first.
-
-    `origin`: of the collector; None: of all of them. `patience`: seconds to wait for other
-    processes' transactions. Raises `StateError` if a file is damaged, lacks its companion, or
-    others may have read the secret. Raises `OtherApplicationError` if the directory is another
-    application's. Raises `UnavailableError` if a file can't be read or written for now.
+    loss. `origin`: of the collector; None: of all. Raises `StateError` if a file is damaged, lacks
+    its companion, or others may have read the secret; `UnavailableError` if one can't be used for
+    now.
     """
     folder = Path(directory).expanduser()
     with translated_errors(f"state directory {folder}"):
@@ -144,7 +141,6 @@ def discard_unsent(directory: str | Path, application: str) -> int:
 
 @contextlib.contextmanager
 def _existing(directory: str | Path, application: str) -> Iterator[sqlite3.Connection | None]:
-    """Begin a transaction if there is a database (raises as `open_state`)."""
     folder = Path(directory).expanduser()
     if not (folder / DATABASE).exists():
         yield None
@@ -155,12 +151,9 @@ def _existing(directory: str | Path, application: str) -> Iterator[sqlite3.Conne
 
 
 def replace_secret(directory: str | Path, application: str) -> int:
-    """Draw another secret in place of the old one, and count that in the ledger.
+    """Draw another secret, and count that; return how many unsent reports were deleted.
 
-    Whenever this is interrupted, one of the two secrets is complete and the database's. If several
-    processes do this at once, one succeeds, for all. Returns how many unsent reports were deleted.
-
-    Raises `StateError, UnavailableError` if a file can't be read or written.
+    Whenever this is interrupted, one of the two secrets is complete and the database's.
     """
     folder = Path(directory).expanduser()
     path = folder / _FILE
@@ -180,11 +173,7 @@ def replace_secret(directory: str | Path, application: str) -> int:
 
 
 def delete_state(directory: str | Path, application: str) -> None:
-    """Remove the secret, the account and the outbox; other processes notice, and stop.
-
-    Raises `OtherApplicationError` if the directory is another application's: nothing is removed.
-    Raises `StateError, UnavailableError` if a file can't be removed.
-    """
+    """Remove the secret, the account and the outbox; other processes notice, and stop."""
     folder = Path(directory).expanduser()
     with translated_errors(f"state directory {folder}"):
         try:
@@ -198,7 +187,7 @@ def delete_state(directory: str | Path, application: str) -> None:
 
 
 def erase(outbox: Outbox) -> None:
-    """Empty the database before it is removed, so that whoever has it open notices."""
+    """Empty the database before it is removed, so that other processes notice."""
     with outbox.transaction() as connection:
         for table in ("definitions", "answers", "switch", *_OF_SECRET):
             connection.execute(f"DELETE FROM {table}")  # noqa: S608 (a constant)
@@ -366,9 +355,8 @@ def _notice_copy(
 ) -> int:
     """Count a restore if this state is a copy, whose original may have reported since.
 
-    The original may have reported any one-time metric, in the current period any metric with mode
-    "once", and today any with ``reports_per_day = 1``, so these count as reported here; and it may
-    send what has no batch's id yet, under its own, so that is deleted. Returns how many reports.
+    What the original may have reported in this period, today or ever counts as reported here; what
+    it may still send is deleted. Returns how many reports.
     """
     (place,) = connection.execute("SELECT place FROM account").fetchone()
     if place == _place(folder):
@@ -423,7 +411,6 @@ def _place(folder: Path) -> str:
 
 
 def _write(path: Path, secret: bytes) -> None:
-    """Put a complete, durable file in place."""
     temporary = path.with_name(f"{_FILE}.{os.getpid()}.{os.urandom(4).hex()}")
     line = b"hubbub-secret-1 %s %s\n" % (secret.hex().encode(), _checksum(secret))
     try:

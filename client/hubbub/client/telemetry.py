@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 EXIT_SECONDS = 2.0  # what people still wait for when they close an app
 SPOOL_SECONDS = 1.0  # a killed app loses at most the recordings of this time
 IDLE_SECONDS = 3600.0
-"""Nothing to do: whoever records wakes the thread, this only bounds a lost wake-up."""
+"""Nothing to do: a recording wakes the thread; this only bounds a lost wake-up."""
 _WRITE_SECONDS = 0.3  # of EXIT_SECONDS, to store what wasn't sent
 _SWITCHES = ("DO_NOT_TRACK", "HUBBUB_DISABLED")
 _SWITCHED_OFF = frozenset({"", "0", "false", "no"})
@@ -253,7 +253,7 @@ class BaseTelemetry:
         )
 
     def reset(self) -> None:
-        """Draw a new secret: this client becomes another one, and every answer costs anew.
+        """Draw a new secret: this client becomes another one, and every answer costs again.
 
         Reports that were not sent yet are deleted. What was spent stays in the ledger, which
         counts the reset.

@@ -67,7 +67,7 @@ class _Double(BaseTelemetry):
         )
 
     def set_consent(self, consent: bool) -> None:
-        """Take the user's new answer, whatever the environment of the tests says."""
+        """Take the user's new answer, whatever the tests' environment holds."""
         if self._delivery.closed:
             return
         if consent:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hubbub.protocol.wire import Batch
 
 SWITCH_HEADERS = {"User-Agent": "hubbub", "Accept-Encoding": "identity"}
-"""With which all clients ask for the switch: no key, and nothing of an earlier answer."""
+"""All clients ask for the switch with these: no key, and nothing from an earlier answer."""
 SWITCH_BYTES = 65_537  # one more than any switch has: what is longer is malformed
 MAX_ANSWER = 1_048_576  # a 422 may name every report of a large batch
 _JSON = "application/json"
@@ -128,11 +128,7 @@ class BatchRequest(NamedTuple):
 
 
 class RequestEncoder:
-    """Makes requests of batches.
-
-    `ingest_key`: presented with each batch. Raises `ValueError` if the key can't be sent in a
-    header.
-    """
+    """Makes requests of batches, with the ingest key if there is one (ValueError)."""
 
     def __init__(self, ingest_key: str | None = None) -> None:
         check_ingest_key(ingest_key)
@@ -141,10 +137,7 @@ class RequestEncoder:
             self._headers["Authorization"] = f"Bearer {ingest_key}"
 
     def encode(self, batch: Batch) -> BatchRequest:
-        """Return the request that delivers a batch.
-
-        `batch`: its reports in ascending order: answers name them by their places.
-        """
+        """Return the request that delivers a batch, whose reports are in ascending order."""
         from hubbub.protocol import wire
 
         data = wire.batch_to_compact(batch)
@@ -182,11 +175,7 @@ def _compressed(data: bytes) -> bytes:
 
 
 def classify_response(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
-    """Return what an HTTP answer means.
-
-    `headers`: looked up as "Retry-After" and "Location". `body`: at most `MAX_ANSWER` of it. `now`:
-    seconds since the epoch, for a Retry-After that is a date and for the error.
-    """
+    """Return what an HTTP answer means; `now`: seconds since the epoch."""
     document = _json_object(body)
     if status in {200, 201} and isinstance(document.get("accepted"), int):
         return Answer(Outcome.DELIVERED)
@@ -246,8 +235,7 @@ def switch_answer(
 def failure(error: BaseException, now: float) -> Answer:
     """Return the result of an attempt that ended in an exception: retry, for this reason.
 
-    Exceptions of urllib, http.client and aiohttp are classified by what they wrap. Their texts
-    aren't repeated, because some quote an address with its login.
+    Texts of exceptions aren't repeated, because some quote an address with its login.
     """
     import socket
     import ssl
@@ -315,10 +303,7 @@ class HttpSender:
         self._open()
 
     def send(self, batch: Batch) -> Answer:
-        """Try once. Never raises for anything that the network or the server does.
-
-        `batch`: its reports in ascending order.
-        """
+        """Try once; never raises for anything that the network or the server does."""
         request = self._encoder.encode(batch)
         answer = self._attempt(request)
         if again := self._encoder.encode_again(batch, answer):
@@ -458,8 +443,7 @@ def _seconds_until(moment: float) -> float:
 def _connect(host: str, port: int, seconds: float) -> tuple[socket.socket, float]:
     """Return a socket to the first address that answers, and the deadline for the handshakes.
 
-    Looking up the name isn't counted. Each address gets half of the remaining time, so that some is
-    left for the others.
+    Looking up the name isn't counted. Each address gets half of the remaining time.
     """
     import socket
 
@@ -484,7 +468,6 @@ def _connect(host: str, port: int, seconds: float) -> tuple[socket.socket, float
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """Return an exception and what it wraps, the outermost first."""
     chain: list[BaseException] = [error]
     while True:
         links = (getattr(chain[-1], name, None) for name in ("reason", "os_error", "__cause__"))
@@ -528,7 +511,6 @@ def _connection_message(chain: Sequence[BaseException]) -> str:
 def _explain(
     status: int, headers: Mapping[str, str], document: dict[str, object]
 ) -> tuple[str, str]:
-    """Return the kind and the detail of an answer that isn't a delivery."""
     if 200 <= status < 300:
         return "answer", f"status {status} with another answer than a collector's"
     if 300 <= status < 400:
@@ -547,7 +529,6 @@ def _explain(
 
 
 def _host(location: str) -> str | None:
-    """Return the host of an address, without a login or a port."""
     from urllib.parse import urlsplit
 
     try:
@@ -577,7 +558,7 @@ def _errors(document: dict[str, object]) -> list[dict[str, object]]:
 
 
 def _retry_after(value: str | None, now: float) -> float | None:
-    """Return the seconds of a Retry-After header, which may be a number or a date."""
+    """Return the seconds of a Retry-After header: a number or a date."""
     if value is None:
         return None
     if value.strip().isdecimal():

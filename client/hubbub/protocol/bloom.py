@@ -1,6 +1,6 @@
 """The one hash that everyone shares: (value, cohort) -> positions in the Bloom filter.
 
-Client, decoder and every client in another language must agree on this to the bit, for ever;
+Client, decoder and every client in another language must always agree on this to the bit;
 docs/protocol holds the test vectors. Only 32-bit arithmetic is used, so that languages without
 wide integers can follow.
 """
@@ -21,11 +21,7 @@ _FIRST_WORDS = struct.Struct("<II").unpack_from
 
 
 def canonical_bytes(value: object) -> bytes:
-    """Return the bytes that stand for a value: UTF-8 of its NFC normal form.
-
-    Raises `EncodingError` if `value` isn't a string, holds a lone surrogate, or exceeds 64 KiB. The
-    message never quotes the value.
-    """
+    """Return the bytes of a text: UTF-8 of its NFC form (EncodingError, without the value)."""
     if not isinstance(value, str):
         raise EncodingError(f"value of type {type(value).__name__}: must be a string")
     try:

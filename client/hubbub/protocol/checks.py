@@ -1,4 +1,4 @@
-"""Checks of single entries of metrics.toml; a message says where, what was found, and the rule."""
+"""Checks of single entries of metrics.toml; a message has the place, the value and the rule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME = re.compile(NAME_PATTERN)
 
 
 class Faults:
-    """Collects what is wrong, so that all of it can be told at once.
+    """Collects what is wrong, so that all of it is reported together.
 
     `found`: one for each fault.
     """
@@ -36,8 +36,8 @@ class Faults:
         try:
             yield
         except MetricError as error:
-            told = set(map(str, self.found))
-            self.found += [fault for fault in error.faults if str(fault) not in told]
+            known = set(map(str, self.found))
+            self.found += [fault for fault in error.faults if str(fault) not in known]
 
     def raise_found(self) -> None:
         """Raise what was found, if anything was (MetricError)."""
@@ -48,7 +48,7 @@ class Faults:
 def refuse_unknown(
     where: str, table: Mapping[str, object], known: Collection[str], *, is_file: bool = False
 ) -> None:
-    """Refuse keys that nobody reads: they are typing mistakes, or belong to another type."""
+    """Refuse unknown keys: they are typing mistakes, or belong to another type."""
     faults = Faults()
     for key in table:
         if key not in known:

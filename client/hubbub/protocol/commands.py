@@ -1,4 +1,4 @@
-"""What every command does first: it leaves quietly on Ctrl-C, and says which packages are missing.
+"""Every command's first step: exit quietly on Ctrl-C, and name missing packages.
 
 Libraries that are interrupted while they are imported fail in ways of their own, some of them with
 pages of tracebacks; nothing is open then, so the process just ends, with exit code 130. Otherwise
@@ -25,11 +25,8 @@ _EXIT_CODE = 128 + signal.SIGINT  # what shells report of a program that Ctrl-C 
 def begin_command(extra: str) -> None:
     """Prepare a command's process, before it imports what takes longest.
 
-    When it ends, Python looks for cycles among all objects: a tenth of a short command's processor
-    time. Their memory goes back to the operating system anyway; only destructors in cycles don't
-    run, which nothing may rely on.
-
-    `extra`: what brings all packages of the command, such as "collector".
+    At its end it doesn't look for cycles: that took a tenth of a short command, and the memory goes
+    back anyway. `extra`: what brings all packages of the command, such as "collector".
     """
     quiet_interrupts()
     explain_missing_packages(extra)
@@ -40,10 +37,10 @@ def quiet_interrupts() -> None:
     """Handle SIGINT from here on, unless somebody else ignores or handles it."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with contextlib.suppress(ValueError):  # only a process's first thread may
-            signal.signal(signal.SIGINT, _leave)
+            signal.signal(signal.SIGINT, _exit_on_interrupt)
 
 
-def _leave(_number: int, frame: FrameType | None) -> None:
+def _exit_on_interrupt(_number: int, frame: FrameType | None) -> None:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os._exit(_EXIT_CODE)
@@ -52,10 +49,7 @@ def _leave(_number: int, frame: FrameType | None) -> None:
 
 
 def explain_missing_packages(extra: str) -> None:
-    """Say how to install a package that isn't found, wherever it is first imported.
-
-    `extra`: what brings all packages of the command, such as "collector".
-    """
+    """Say how to install a package that isn't found, wherever it is first imported."""
     show = sys.excepthook
 
     def explain(

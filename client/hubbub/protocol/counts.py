@@ -78,29 +78,13 @@ def empty_counts(params: RapporParams) -> CohortCounts:
 
 
 def count_records(records: bytes, params: RapporParams) -> CohortCounts:
-    """Count a chunk of stored records.
-
-    Parameters
-    ----------
-    records : bytes
-        Concatenated records: the cohort as two little-endian bytes, then k/8 bytes of bits.
-    params : RapporParams
-        What they were made with.
-
-    Raises
-    ------
-    RecordsError
-        If the chunk isn't whole records of these parameters.
-    """
+    """Count a chunk of stored records (RecordsError if it isn't whole records)."""
     check_whole(records, params)
     return count_columns(columns(Records(record_width(params.k), records)), params)
 
 
 def count_columns(reports: Columns, params: RapporParams) -> CohortCounts:
-    """Count reports.
-
-    Raises `RecordsError` if they have another number of bits, or a cohort is beyond the last one.
-    """
+    """Count reports (RecordsError for other widths, or a cohort beyond the last one)."""
     _check_width(reports, params)
     counts = empty_counts(params)
     block = min(max(_BLOCK, _BLOCK_OF_COHORT * params.m), _MOST_IN_BLOCK)
@@ -216,10 +200,7 @@ def pack_counts(kept: KeptCounts) -> bytes:
 
 
 def unpack_counts(data: bytes) -> KeptCounts:
-    """Return the counts of `pack_counts`.
-
-    Raises `RecordsError` if these bytes aren't counts of any reports.
-    """
+    """Return the counts of `pack_counts` (RecordsError)."""
     try:
         m, k = _SIZES.unpack_from(data)
         if m > _MOST_COHORTS or k > MOST_BITS:

@@ -1,9 +1,9 @@
 """Dimensions: facts about the app that travel in the clear with a report, such as its platform.
 
-A report's *slice* says them as one text, "platform=mac,release=1.2". Invariants: a slice has one
+A report's *slice* holds them as one text, "platform=mac,release=1.2". Invariants: a slice has one
 text, in which the dimensions stand in the metric's order and what is unknown, or "other", is left
-out, so that the empty text is what all clients can say; and slices that say something are few, and
-never of few reports (`pooled`), because a rare combination would identify its clients.
+out, so that any client may have the empty text; and other slices are few, and never of few reports
+(`pooled`), because a rare combination would identify its clients.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ reports couldn't be decoded anyway.
 """
 LEAST_MIN_REPORTS = 10
 """Lower bound on `min_reports`: statistical offices suppress cells of fewer than about ten, and a
-report hides among those of its slice alone; in a slice of one its client stands by itself.
+report hides only among those of its slice; in a slice of one its client stands alone.
 """
 
 _ATOM = r"(?:[A-Za-z0-9_-]|\\[.d]|\[(?:[A-Za-z0-9](?:-[A-Za-z0-9])?|[._])+\])"
@@ -53,7 +53,7 @@ _IS_SLICE = re.compile(SLICE)
 
 
 class Dimension(NamedTuple):
-    """A fact about the app, and the values that are told apart."""
+    """A fact about the app, and the values that are listed."""
 
     name: str
     values: tuple[str, ...] = ()  # those that are listed; empty: those that match the pattern
@@ -68,7 +68,7 @@ class Dimension(NamedTuple):
         return f"what {self.pattern} matches, or {OTHER}"
 
     def has(self, value: str) -> bool:
-        """Return whether a value is told apart from others."""
+        """Return whether the dimension lists this value."""
         if self.values:
             return value in self.values
         return (
@@ -89,7 +89,7 @@ def parse_slice(text: str) -> dict[str, str]:
 
 
 def slice_of(dimensions: Iterable[Dimension], values: Mapping[str, str]) -> str:
-    """Return the slice with these values, as far as the dimensions tell them apart."""
+    """Return the slice with those of these values that the dimensions list."""
     return ",".join(
         f"{dimension.name}={values[dimension.name]}"
         for dimension in dimensions
@@ -111,13 +111,9 @@ def pooled(
 ) -> dict[str, str]:
     """Return into which slice each of a day's slices goes, so that none has few reports.
 
-    Of a slice that is too small the last dimension becomes "other", then the one before, until it
-    is large enough together with others or all of its dimensions are. If more than `MOST_SLICES`
-    are left, the same is done with the smallest of them. What says nothing in the end may be of
-    few reports.
-
-    `reports`: the number of reports of each slice. `dimensions`: in order: what matters most comes
-    first.
+    A slice that is too small loses its last dimension to "other", then the one before, until it is
+    large enough together with others or says nothing. If more than `MOST_SLICES` are left, the
+    smallest do so, too. `dimensions`: what matters most comes first.
     """
     goes = {text: slice_of(dimensions, parse_slice(text)) for text in reports}
     for dimension in reversed(dimensions):

@@ -32,49 +32,21 @@ class HubbubError(Exception):
 
     @classmethod
     def of(cls, field: str, found: object, expected: str) -> Self:
-        """Return the error of a field's value, in the one form of such messages.
-
-        Parameters
-        ----------
-        field : str
-            What is wrong.
-        found : object
-            Its value.
-        expected : str
-            What it must be.
-        """
+        """Return the error of a field's value, in the one form of such messages."""
         error = cls(f"{field} = {found!r}: must be {expected}")
         error.field, error.found, error.expected = field, found, expected
         return error
 
     @classmethod
     def about(cls, field: str, message: str) -> Self:
-        """Return an error about a field in other words.
-
-        Parameters
-        ----------
-        field : str
-            What is wrong.
-        message : str
-            The whole message.
-        """
+        """Return an error about a field; `message` is the whole text."""
         error = cls(message)
         error.field = field
         return error
 
 
 class Option(NamedTuple):
-    """An option that a message names: in Python as an argument, in a command with dashes.
-
-    Attributes
-    ----------
-    name : str
-        The argument's name.
-    value : object
-        Its value, or None if the message doesn't quote it.
-    key : str
-        Which of several values, such as a field's; empty if it has one.
-    """
+    """An option that a message names: an argument in Python, with dashes in a command."""
 
     name: str
     value: object = None
@@ -93,15 +65,7 @@ class Option(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """An option without which the others leave something open.
-
-    Attributes
-    ----------
-    name : str
-        The argument's name.
-    instead : str
-        Another one that would do; empty if none would.
-    """
+    """An option that the others need."""
 
     name: str
     instead: str = ""
@@ -122,13 +86,7 @@ class Missing(NamedTuple):
 
 
 class OptionError(HubbubError, ValueError):
-    """Options that leave something open, or contradict each other.
-
-    Parameters
-    ----------
-    *parts : str, Option or Missing
-        The message, in parts; of options it knows how Python and how commands write them.
-    """
+    """Options that are incomplete, or contradict each other."""
 
     def __init__(self, *parts: str | Option | Missing) -> None:
         super().__init__("".join(map(str, parts)))
@@ -157,13 +115,7 @@ class MetricError(HubbubError, ValueError):
 
 
 class RegistryError(MetricError):
-    """Several entries are wrong.
-
-    Parameters
-    ----------
-    faults : sequence of MetricError
-        One for each.
-    """
+    """Several entries of metrics.toml are wrong."""
 
     def __init__(self, faults: Sequence[MetricError]) -> None:
         super().__init__("\n".join(map(str, faults)))
@@ -199,7 +151,7 @@ class TooManyReportsError(CompactError):
 
 
 class RecordsError(HubbubError, ValueError):
-    """Stored records, or counts of them, aren't what their parameters say."""
+    """Stored records, or counts of them, don't match their parameters."""
 
 
 class SwitchError(HubbubError, ValueError):

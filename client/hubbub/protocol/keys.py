@@ -1,13 +1,14 @@
 """The keys of metrics.toml: which may stand in a table, and what each may hold by itself.
 
-The reader refuses by this table, and `hubbub.protocol.schema` publishes it as a JSON Schema.
-Invariant: nothing here compares one value with another, so that each fault can be told beside all
-others; what only several keys together make wrong, `hubbub.protocol.registry` refuses.
+The reader refuses by this table, and editors complete by its JSON Schema, which `python -m` this
+module prints. Invariants: what the reader accepts, the schema accepts; and nothing here compares
+one value with another, so that all faults can be reported together: what only several keys make
+wrong, `hubbub.protocol.registry` refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,13 +32,19 @@ MOST_VERSION = 2**31 - 1  # fits a signed 32-bit integer, as databases have
 MOST_DIMENSIONS = 5  # 2^6 combinations are `dimensions.MOST_SLICES`, and one is left for others
 MOST_DAYS = 3650  # ten years, longer than an installation of an app lives
 
+ADDRESS = (
+    "https://raw.githubusercontent.com/hubbub-telemetry/hubbub/main/docs/protocol/"
+    "metrics.schema.json"
+)
+"""Where it is published."""
+
 
 class Key(NamedTuple):
     """What a key may hold."""
 
     # Takes where the key is and its value, and refuses that with a `MetricError`.
     check: Callable[[str, Any], object]
-    schema: Schema  # as much of it as a JSON Schema can say
+    schema: Schema  # as far as a JSON Schema can express it
     words: str  # what the key means, for editors
 
 
@@ -71,7 +78,7 @@ def _choice(choices: tuple[str, ...], words: str) -> Key:
 
 def _list(check_: Callable[..., object], items: Schema, low: int, high: int, words: str) -> Key:
     schema = {"type": "array", "items": items, "minItems": low, "maxItems": high}
-    # Those of numbers are in order, which a schema can't say.
+    # Those of numbers are in order, which a schema can't express.
     return Key(check_, schema | ({"uniqueItems": True} if items == _WORDS else {}), words)
 
 
@@ -167,14 +174,14 @@ METRIC: Mapping[str, Key] = {
         RESPONSES,
         "`unary`, the default: noise on each bit; or `subset`: a random set of categories.",
     ),
-    "reports_per_day": _integer(1, 1, "1: of a day's reports the newest alone is sent."),
+    "reports_per_day": _integer(1, 1, "1: only the newest of a day's reports is sent."),
     "max_values": _integer(
         1, MOST_VERSION,
         'Different values of a version that a client reports, with `memory = "value"`.',
     ),
     "period_days": _integer(
         1, MOST_DAYS,
-        "Days of a period, in each of which a client answers anew.",
+        "Days of a period; a client answers once more in each.",
     ),
     "max_periods": _integer(1, MOST_VERSION, "Periods that a client answers, over all versions."),
     "size": _integer(1, MOST_BITS - 1, 'Categories in a report, with `response = "subset"`.'),
@@ -235,7 +242,7 @@ METRIC: Mapping[str, Key] = {
     "dimensions": _list(
         partial(check.different_texts, low=1, high=MOST_DIMENSIONS),
         _WORDS, 1, MOST_DIMENSIONS,
-        "Those of the file's dimensions that its reports tell; what matters most comes first.",
+        "The file's dimensions that its reports state, the most important first.",
     ),
     "min_reports": _integer(
         dimensions.LEAST_MIN_REPORTS, MOST_VERSION,
@@ -330,3 +337,79 @@ def _check_table(
             with faults.collected():
                 rules[key].check(f"{where}.{key}", value)
     faults.raise_found()
+
+
+def json_schema() -> Schema:
+    """Return the schema of metrics.toml (draft 7, which editors know)."""
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": ADDRESS,
+        "title": "Metrics that an application reports by hubbub",
+        "type": "object",
+        "properties": {
+            **_properties(FILE),
+            "metrics": {**_tables("metric"), "minProperties": 1},
+            "groups": _tables("group"),
+        },
+        "required": ["application", "metrics"],
+        "additionalProperties": False,
+        "definitions": {
+            "metric": {
+                "type": "object",
+                "properties": _properties(METRIC),
+                "required": list(REQUIRED),
+                "additionalProperties": False,
+                "allOf": list(_conditions(list(clauses()))),
+            },
+            "group": {
+                "type": "object",
+                "properties": _properties(GROUP),
+                "required": ["metrics"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+def _properties(keys: Mapping[str, Key]) -> Schema:
+    return {name: {"description": key.words, **key.schema} for name, key in keys.items()}
+
+
+def _tables(of: str) -> Schema:
+    return {
+        "type": "object",
+        "propertyNames": {"pattern": f"^{check.NAME_PATTERN}$"},
+        "additionalProperties": {"$ref": f"#/definitions/{of}"},
+    }
+
+
+def _conditions(clauses_: Iterable[Clause]) -> Iterator[Schema]:
+    """Yield which keys a condition demands, and on which of several conditions a key may be."""
+    allowed: dict[str, list[Condition]] = {}
+    for clause in clauses_:
+        for key in (*clause.required, *clause.optional):
+            allowed.setdefault(key, []).append(clause.when)
+        if clause.required:
+            yield {"if": _as_schema(clause.when), "then": {"required": list(clause.required)}}
+    for key, conditions in allowed.items():
+        if key not in OPTIONAL:
+            yield {
+                "if": {"required": [key]},
+                "then": {"anyOf": [_as_schema(condition) for condition in conditions]},
+            }
+
+
+def _as_schema(condition: Condition) -> Schema:
+    any_of = {
+        "anyOf": [
+            {"properties": {key: {"const": value}}, "required": [key]}
+            for key, value in condition.cases
+        ]
+    }
+    return {"not": any_of} if condition.otherwise else any_of
+
+
+if __name__ == "__main__":
+    import json
+
+    print(json.dumps(json_schema(), indent=1))  # noqa: T201

@@ -54,11 +54,11 @@ class Metric(NamedTuple):
     group : str
         Name of the group of metrics of which a client answers one; empty: of none.
     dimensions : tuple of Dimension
-        What its reports tell of the app, in the clear.
+        What its reports state about the app, in the clear.
     min_reports : int
         Combinations of dimensions with fewer reports on a day are counted as others.
     slice : str
-        In a client: what its reports say of this app (see `hubbub.protocol.dimensions`).
+        In a client: what its reports state about this app (see `hubbub.protocol.dimensions`).
     """
 
     application: str
@@ -82,7 +82,7 @@ class Metric(NamedTuple):
     slice: str = ""
 
     def slice_as(self, text: str) -> str:
-        """Return a slice that a client sent as this metric's dimensions tell it."""
+        """Return a client's slice, reduced to what this metric's dimensions list."""
         return slice_of(self.dimensions, parse_slice(text)) if self.dimensions else ""
 
     @property
@@ -116,7 +116,7 @@ class Metric(NamedTuple):
 
     @property
     def reserve(self) -> float:
-        """What it costs at most if times alone decide: one answer, or one each period."""
+        """What it costs at most if only times decide: one answer, or one each period."""
         return self.price * (self.max_periods if self.memory == "period" else 1)
 
     @property

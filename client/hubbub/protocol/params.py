@@ -120,10 +120,7 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
         return {"k": self.k, "h": self.h, "m": self.m, **self.noise}
 
     def _replace(self, **changes: Any) -> Self:
-        """Return parameters with other numbers, checked; f takes the place of f0 and f1.
-
-        Raises `ParameterError` as the constructor.
-        """
+        """Return parameters with other numbers, checked; f takes the place of f0 and f1."""
         numbers = self._asdict()
         if "f" in changes:
             numbers = {name: value for name, value in numbers.items() if name not in {"f0", "f1"}}
@@ -317,8 +314,7 @@ def chance_bound(chance: float, others: int, own: int) -> float:
 def _rounded_up(bound: Decimal) -> float:
     """Return the smallest double that is certainly not below a logarithm of 50 digits.
 
-    Its terms are positive sums, products and powers of such numbers, each right to about 1e-49 of
-    itself times the number of reports, so 1e-30 more covers the errors of up to 1e18 reports.
+    Each term is right to about 1e-49 times the number of reports: 1e-30 covers 1e18 reports.
     """
     from decimal import Decimal
 

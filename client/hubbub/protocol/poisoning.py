@@ -30,7 +30,7 @@ _COHORT_SHIFT, _SET_BITS_SHIFT = np.uint64(48), np.uint64(35)
 _SET_BITS_MASK = np.uint64(2**13 - 1)  # 13 bits of a key
 _HASH_SHIFT = np.uint64(64 - 35)  # 35 bits of a key
 _COLLISION = 2.0**-35  # chance that two other reports have one hash
-_MOST_CHANCE = 0.01  # if honest reports repeat each other more often, repeats accuse nobody
+_MOST_CHANCE = 0.01  # if honest reports repeat each other more often, repeats prove nothing
 _MULTIPLIER, _FOLD = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
@@ -75,10 +75,7 @@ def plausible_set_bits(
 
 
 def set_bits_distribution(params: RapporParams, true_bits: int) -> _FloatArray:
-    """Return the probability of 0 to k set bits in a report of a value with so many true bits.
-
-    Returns an array of shape (k + 1,).
-    """
+    """Return the probability of 0 to k set bits in a report; shape (k + 1,)."""
     hits = _binomial(true_bits, params.q_star)
     return np.convolve(hits, _binomial(params.k - true_bits, params.p_star))
 
@@ -120,7 +117,6 @@ def forgery_shift(params: RapporParams, share: float) -> tuple[float, float]:
 
 
 def _binomial(n: int, chance: float) -> _FloatArray:
-    """Return the probabilities of 0 to n successes."""
     chance = min(max(chance, 1e-300), 1 - 2**-53)  # strictly between, although a double may not be
     return np.array(
         [
@@ -189,7 +185,7 @@ def cohort_balance(reports: NDArray[np.int64], alarm: float) -> CohortSpread:
 class Repeats(NamedTuple):
     """What a sample shows of reports that are equal to the bit."""
 
-    # False if honest reports may repeat so often under these parameters that repeats say nothing.
+    # False if honest reports may repeat so often under these parameters that repeats prove nothing.
     assessed: bool
     sampled: int  # reports looked at
     most: int  # times that the most conspicuous report occurs among them
@@ -237,11 +233,7 @@ class RepeatSample:
             start = stop
 
     def take(self, keys: NDArray[np.uint64]) -> None:
-        """Remember reports that others looked at: `repeat_keys` by the `sample_step` of them all.
-
-        Instead of `add`, where the reports are many and whoever reads them does so side by side.
-        The sample is then what it would be if this one had seen them all, one after the other.
-        """
+        """Remember `repeat_keys` by the `sample_step` of all reports, instead of `add`."""
         if self._assessed:
             self._keys[self._kept : self._kept + len(keys)] = keys
             self._kept += len(keys)

@@ -79,12 +79,7 @@ def cohorts(records: Records) -> NDArray[np.uint16]:
 
 
 def words(bits: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
-    """Yield the bits of each report word by word: arrays of equal length.
-
-    Whatever the width, all bytes of the bits are in exactly one of the words.
-
-    `bits`, shape (n, k / 8): as of `Columns`.
-    """
+    """Yield the bits of each report word by word, every byte in exactly one word."""
     offset = 0
     for size, dtype in _WORDS:
         while offset + size <= bits.shape[1]:

@@ -1,14 +1,15 @@
 """The metrics of an application as their owners registered them: metrics.toml -> `Registry`.
 
 Client, collector and decoder read this one file, and refuse every entry that they don't know.
+Browsers load it as JSON: ``python -m hubbub.protocol.registry metrics.toml``.
 Invariant: what a metric's reports mean never changes under the same version, because reports drawn
-in different ways can't be told apart afterwards; `check_compatible` is the guard.
+in different ways can't be separated afterwards; `check_compatible` is the guard.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,7 +40,7 @@ class Group(NamedTuple):
 
     name: str
     metrics: tuple[str, ...]  # at least two
-    # Whether a client's metric stays the same, or is chosen anew for each period. Then the metrics
+    # Whether a client's metric stays the same, or is chosen for each period. Then the metrics
     # have one `max_periods` together.
     choice: str
 
@@ -54,9 +55,9 @@ class Registry(Mapping[str, Metric]):
     lifetime_epsilon : float, optional
         What a client may spend in its life, over all metrics; None: no bound but `max_values`.
     groups : iterable of Group
-        Of metrics in the registry, each in one group at most.
+        Each metric of the registry is in one at most.
     dimensions : iterable of Dimension
-        What an app may tell of itself; those of its metrics, and others.
+        Facts that an app may state about itself; those of its metrics, and others.
 
     Attributes
     ----------
@@ -149,27 +150,20 @@ class Registry(Mapping[str, Metric]):
         return cls(application, metrics, limit, groups, dimensions.values())
 
     def with_dimensions(self, values: Mapping[str, str], *, strict: bool = False) -> Registry:
-        """Return the registry of an app that tells this of itself in each report's slice.
+        """Return the registry of an app whose reports say this about it (MetricError).
 
-        Parameters
-        ----------
-        values : mapping of str to str
-            By dimension. One that is left out, or a value that isn't told apart, is "other".
-        strict : bool
-            Refuse a value that isn't told apart: an app's author may have mistyped it.
-
-        Raises
-        ------
-        MetricError
-            If there is no such dimension.
+        `values`: by dimension; one that is left out or isn't listed is "other", or `strict` refuses
+        it.
         """
         for name, value in values.items():
             if name not in self.dimensions:
                 named = ", ".join(self.dimensions) or "left out, as metrics.toml has none"
                 raise MetricError.of("dimensions", name, f"one of: {named}")
-            told = self.dimensions[name]
-            if not isinstance(value, str) or (strict and value != OTHER and not told.has(value)):
-                raise MetricError.of(f"dimensions.{name}", value, told.words)
+            dimension = self.dimensions[name]
+            if not isinstance(value, str) or (
+                strict and value != OTHER and not dimension.has(value)
+            ):
+                raise MetricError.of(f"dimensions.{name}", value, dimension.words)
         metrics = {
             name: metric._replace(slice=slice_of(metric.dimensions, values))
             for name, metric in self._metrics.items()
@@ -183,20 +177,12 @@ class Registry(Mapping[str, Metric]):
         )
 
     def reserve(self, without: Collection[str] = ()) -> float:
-        """Return what a client spends at most if times alone decide: see `Metric.reserve`.
-
-        A group counts as its dearest metric.
-
-        Parameters
-        ----------
-        without : collection of str
-            Metrics to leave out.
-        """
+        """Return what a client spends at most if only times decide; of a group the dearest."""
         reserves: dict[str, list[float]] = {}
         for name, metric in self._metrics.items():
             if name not in without:
                 # No metric's name has a blank, so this is no group's.
-                reserves.setdefault(metric.group or f"alone {name}", []).append(metric.reserve)
+                reserves.setdefault(metric.group or f"metric {name}", []).append(metric.reserve)
         return math.fsum(map(max, reserves.values()))
 
     def shares_periods(self, metric: Metric) -> tuple[str, ...]:
@@ -219,15 +205,12 @@ class Registry(Mapping[str, Metric]):
 
 
 def check_compatible(old: Registry, new: Registry) -> None:
-    """Refuse a registry that changes what an existing version means, and tell all such changes.
+    """Refuse a registry that changes what an existing version means (MetricError).
 
-    Raises
-    ------
-    MetricError
-        If the application differs, a version goes down, a definition changed without a new one, a
-        group with a choice for life is renamed, or `lifetime_epsilon` leaves less for changed
-        answers than before (what clients spent on these already would then decide whether they
-        answer new questions).
+    All such changes are named. Refused are another application, a version that goes down, a
+    definition that changed under its version, a renamed group with a choice for life, and a
+    `lifetime_epsilon` that leaves less for changed answers than before: what clients spent on these
+    already would then decide whether they answer new questions.
     """
     faults = check.Faults()
 
@@ -302,7 +285,7 @@ def _read_metric(
 ) -> Metric:
     """Return a metric, or raise all that is wrong with its table (MetricError).
 
-    A step that reads a key which is wrong by itself is left out, so each fault is said once.
+    A step that reads a key which is wrong by itself is left out, so each fault is reported once.
     """
     where, faults = f"metrics.{name}", check.Faults()
 
@@ -336,10 +319,10 @@ def _read_metric(
             if is_whole and not drawn.found:
                 response = _response(where, metric_type, table)
                 params = _params(where, metric_type, mode, response, table)
-    told: tuple[Dimension, ...] = ()
+    named: tuple[Dimension, ...] = ()
     if are_right(("dimensions",)):
         with faults.collected():
-            told = _dimensions(where, table, dimensions)
+            named = _dimensions(where, table, dimensions)
 
     # What the parameters would have refused, had they been made.
     for key, most in (("h", MOST_HASHES), ("m", MOST_COHORTS)):
@@ -365,7 +348,7 @@ def _read_metric(
         **_caps(memory, table),
         response=response,
         reports_per_day=table.get("reports_per_day", 0),
-        dimensions=told,
+        dimensions=named,
         min_reports=table.get("min_reports", MIN_REPORTS),
     )
 
@@ -374,18 +357,18 @@ def _dimensions(
     where: str, table: Mapping[str, Any], dimensions: Mapping[str, Dimension]
 ) -> tuple[Dimension, ...]:
     """Return the dimensions that a metric names."""
-    told, faults = [], check.Faults()
+    named, faults = [], check.Faults()
     for each in table.get("dimensions", ()):
         if each in dimensions:
-            told.append(dimensions[each])
+            named.append(dimensions[each])
             continue
         known = ", ".join(dimensions) or "those of the table [dimensions], which is missing"
         expected = f"dimensions of the file: {known}{check.near(each, dimensions)}"
         faults.found.append(MetricError.of(f"{where}.dimensions", each, expected))
     with faults.collected():
-        check_combinations(f"{where}.dimensions", told)
+        check_combinations(f"{where}.dimensions", named)
     faults.raise_found()
-    return tuple(told)
+    return tuple(named)
 
 
 def _check_drawn(where: str, metric_type: type[MetricType], table: Mapping[str, Any]) -> None:
@@ -465,10 +448,7 @@ def _params(
     response: Response,
     table: Mapping[str, Any],
 ) -> RapporParams:
-    """Return the parameters; without p and q there is no second response.
-
-    For a response that draws a whole report they hold the chances of single bits.
-    """
+    """Return the parameters; of a response that draws whole reports, the chances of single bits."""
     try:
         numbers = metric_type.filter_size(table) | _noise(where, response, table)
         params = RapporParams(**numbers)
@@ -536,11 +516,7 @@ def _groups(
     named: Collection[str],
     faults: check.Faults,
 ) -> list[Group]:
-    """Read the groups, and check that their metrics can stand for one another.
-
-    `tables`: a table for each group. `metrics`: those that are in order. `named`: the names of all
-    metrics. `faults`: where to put what is wrong.
-    """
+    """Read the groups, and check that their metrics can stand for one another."""
     groups = []
     first: dict[str, str] = {}
     for group_name, table in tables.items():
@@ -583,3 +559,48 @@ def _group(
         )
         raise MetricError.about(f"{where}.choice", message)
     return Group(name, names, choice)
+
+
+def registry_json(path: str | Path) -> str:
+    """Return the registry in a metrics.toml as JSON, in ASCII, for browsers.
+
+    It is checked first, so no page gets a registry that the other sides refuse. Keys and values
+    stay as they are; dates, which JSON doesn't have, become texts. Raises as `Registry.load`.
+    """
+    import datetime as dt
+    import json
+    import tomllib
+    from pathlib import Path
+
+    Registry.load(path)
+    document = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+    return json.dumps(document, indent=2, allow_nan=False, default=dt.date.isoformat) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the registry as JSON; return the command's exit code."""
+    import argparse
+    import sys
+    from pathlib import Path
+
+    parser = argparse.ArgumentParser(
+        prog="python -m hubbub.protocol.registry",
+        description="Check a metrics.toml, and print it as the JSON that browsers load.",
+    )
+    parser.add_argument("metrics", metavar="metrics.toml")
+    parser.add_argument("-o", "--output", metavar="metrics.json", help="instead of standard output")
+    options = parser.parse_args(arguments)
+    try:
+        registry = registry_json(options.metrics)
+        if options.output is None:
+            sys.stdout.write(registry)
+        else:
+            Path(options.output).write_text(registry, encoding="ascii")
+    except (MetricError, OSError) as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

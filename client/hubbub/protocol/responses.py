@@ -1,6 +1,6 @@
 """How a value's bits are blurred: the responses that a metric can have, and what each promises.
 
-`Unary` gives every bit noise of its own, once or twice: it is RAPPOR. `Subset` and `Window` draw a
+`Unary` gives every bit independent noise, once or twice: it is RAPPOR. `Subset` and `Window` draw a
 whole report at once, from as many cells as there are categories or outputs, and can be asked once
 per answer only. Invariant: a response's epsilon is that of the very doubles by which clients draw,
 rounded up.
@@ -68,7 +68,7 @@ class Response(ABC):
 
 
 class Unary(Response):
-    """Every bit has noise of its own: a permanent response, an instantaneous one, or both."""
+    """Every bit has independent noise: a permanent response, an instantaneous one, or both."""
 
     __slots__ = ()
     name = "unary"
@@ -90,7 +90,7 @@ class _Cells(Response):
     """A report in which a fixed number of cells is set.
 
     `cells`: d, at least 2. `width`: w, between 1 and d - 1. `chance`: q, strictly between 0 and 1,
-    and above w/d: the probability of what tells of the value.
+    and above w/d: the probability of the outcomes that favour the value.
 
     Notes
     -----
@@ -115,7 +115,7 @@ class _Cells(Response):
         return chance_bound(self.chance, self.cells - self.width, self.width)
 
     def epsilon_permanent(self, metric_type: MetricType, params: RapporParams) -> float:  # noqa: ARG002
-        """Return infinity: each report would be drawn anew from the value itself."""
+        """Return infinity: each report would be drawn from the value itself."""
         return math.inf
 
     def epsilon_after(self, metric_type: MetricType, params: RapporParams, reports: int) -> float:
@@ -141,10 +141,7 @@ class Subset(_Cells):
 
     @property
     def other_chance(self) -> float:
-        """Probability that the set holds a given category that isn't one's own.
-
-        (q (w - 1) + (1 - q) w) / (d - 1).
-        """
+        """Probability of a category that isn't one's own: (q (w-1) + (1-q) w) / (d-1)."""
         w, q = self.width, self.chance
         return (q * (w - 1) + (1 - q) * w) / (self.cells - 1)
 
@@ -187,10 +184,7 @@ UNARY = Unary()
 
 
 def response_of(definition: Mapping[str, Any]) -> Response:
-    """Return the response of a metric's definition, such as a store keeps of earlier versions.
-
-    `definition`: `Metric.definition`.
-    """
+    """Return the response of a `Metric.definition`, as stores keep those of earlier versions."""
     if definition.get("response") == Subset.name:
         size, q = definition["size"], definition["q"]
         # p is (q (w - 1) + (1 - q) w) / (d - 1), whatever the type calls its d categories.

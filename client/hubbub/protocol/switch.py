@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MOST_BYTES = 65_536
-"""Of a file; longer ones are malformed."""
+"""Longest file; longer ones are malformed."""
 PATH = "/v1/switch"
 """Where a collector serves it."""
 LEAST_RATE = 0.001
-"""Of a sample. A smaller one is no use: of 100,000 clients it leaves 100, the fewest reports that
+"""Smallest sample. Below it, of 100,000 clients fewer than 100 are left, the fewest reports that
 are published for a part of them (`min_reports`). But it would single out the few that answer."""
 CLOCK_SKEW = 86_400.0
 """Seconds by which a file may seem to be from the future: a clock that is set to local time instead
@@ -51,7 +51,7 @@ class Rate(NamedTuple):
 
     metric: str
     version: int | None  # none: all versions
-    rate: float  # from 0 (nobody) to below 1
+    rate: float  # from 0 (no client) to below 1
 
 
 class SwitchDocument(NamedTuple):
@@ -64,8 +64,6 @@ class SwitchDocument(NamedTuple):
     def rate(self, metric: str, version: int) -> float:
         """Return the share of clients that reports a metric's version; 1 unless it is turned down.
 
-        Examples
-        --------
         >>> document = SwitchDocument("b", "2026-11-27T09:30:00Z", (Rate("homepage", 2, 0.1),))
         >>> document.rate("homepage", 1), document.rate("homepage", 2)
         (1.0, 0.1)
@@ -84,10 +82,7 @@ class SwitchDocument(NamedTuple):
 
 
 def parse_document(body: bytes) -> SwitchDocument:
-    """Read a document, without a signature's line.
-
-    Raises `SwitchError` if it isn't exactly what section 12 of docs/protocol says.
-    """
+    """Read a document without a signature's line (SwitchError; docs/protocol, section 12)."""
     if len(body) > MOST_BYTES:
         raise SwitchError(f"switch: {len(body):,} bytes; must be at most {MOST_BYTES:,}")
     try:
@@ -198,10 +193,7 @@ class VerifyKey(NamedTuple):
 
 
 class SigningKey:
-    """The private key of whoever writes the file.
-
-    `private`: 32 bytes.
-    """
+    """The private key with which files are signed: 32 bytes."""
 
     def __init__(self, private: bytes) -> None:
         _require_cryptography()
@@ -251,9 +243,8 @@ class SwitchFile(NamedTuple):
     def check(self, application: str, key: VerifyKey | None, now: float) -> None:
         """Raise SwitchError unless an application may obey it at a moment.
 
-        A file from the future would outlast all that are issued until then.
-
-        `key`: with it, the file must be signed, with this key.
+        If there is a `key`, it must have signed the file. A file from the future would outlast all
+        that are issued until then.
         """
         if self.document.application != application:
             raise _wrong("application", self.document.application, _shown(application))

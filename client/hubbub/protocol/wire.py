@@ -4,7 +4,7 @@ A `Report` is all that ever leaves the process: it holds no value, only bits aft
 responses. A batch's id is drawn once and kept through every retry, which is how the collector
 counts each report once. Invariant: a batch has just one compact form (docs/protocol, section 8).
 Sections and records are in ascending order and no byte is free, so neither their order nor a
-client's way of writing says anything; whatever else an encoder might write is refused.
+client's way of writing reveals anything; any other encoding is refused.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Report(NamedTuple):
     bits : bytes
         k/8 bytes; bit j of the filter is bit j % 8 of byte j // 8.
     slice : str
-        What it says of the app, in the clear (see `hubbub.protocol.dimensions`).
+        Facts about the app, in the clear (see `hubbub.protocol.dimensions`).
     """
 
     metric: str
@@ -126,12 +126,9 @@ def _as_dict(report: Report) -> dict[str, str | int]:
 
 
 def batch_to_compact(batch: Batch) -> bytes:
-    """Return the compact body of POST /v1/reports, in which reports are in ascending order.
+    """Return the compact body of POST /v1/reports (CompactError if something doesn't fit it).
 
     A section holds the reports of one metric, slice and version.
-
-    Raises `CompactError` if there is no report, something doesn't fit its bytes, or reports of one
-    metric and version differ in the length of their bits.
     """
     reports = batch.reports
     if not reports:
@@ -162,10 +159,7 @@ def section_name(metric: str, slice_: str) -> str:
 
 
 def section_head(named: str, version: int, width: int) -> bytes:
-    """Return the bytes that name a section's metric, slice, version and bits.
-
-    `named`: as of `section_name`.
-    """
+    """Return the bytes that name a section's metric, slice, version and bits."""
     name = named.encode("ascii")
     numbers = version.to_bytes(4, "little") + (width - COHORT_BYTES).to_bytes(2, "little")
     return bytes([len(name)]) + name + numbers

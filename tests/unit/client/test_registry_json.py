@@ -9,13 +9,13 @@ import pytest
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, RapporParams, Registry
-from hubbub.client.registry_json import main
 from hubbub.protocol.dimensions import Dimension
 from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.registry import main
 from hubbub.protocol.responses import Subset, Window
 from unit.javascript.node import CLIENT, run_node
 
@@ -149,7 +149,7 @@ def test_command_prints_the_entries_of_the_file_with_days_as_text(tmp_path):
     source = write(
         tmp_path, registry_toml(make_metric("theme", metric_type=EnumType(("light", "dark"))))
     )
-    command = [sys.executable, "-m", "hubbub.client.registry_json", str(source)]
+    command = [sys.executable, "-m", "hubbub.protocol.registry", str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     entry = json.loads(done.stdout)["metrics"]["theme"]
     assert entry["expires"] == "2099-12-31"

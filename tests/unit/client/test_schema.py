@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hubbub.client import MetricError, Registry
 from hubbub.protocol import keys
-from hubbub.protocol.schema import ADDRESS, json_schema
+from hubbub.protocol.keys import ADDRESS, json_schema
 from parameters import examples
 
 ROOT = Path(__file__).parents[3]

@@ -41,10 +41,9 @@ def register(metric_type: _Type) -> _Type:
 
 
 def types_for(name: object) -> Mapping[str, type[MetricType]]:
-    """Return the types by name, and with them an installed package's if it has the one asked for.
+    """Return the types by name, and an installed package's if that has the one asked for.
 
-    Packages are searched for a name that isn't known, and not before: that takes longer than all
-    the rest of a client's start.
+    Packages are searched only for unknown names: that takes longer than a client's start.
     """
     if isinstance(name, str) and name not in METRIC_TYPES:
         from importlib.metadata import entry_points

@@ -1,7 +1,7 @@
 """What every metric type is: a class that turns values into bits, and says what that promises.
 
 A type turns a value into the integer whose set bits the two responses then blur. Invariants: the
-same value gives the same bits everywhere and for ever (docs/protocol, section 3), and no message
+same value gives the same bits everywhere and always (docs/protocol, section 3), and no message
 quotes a value.
 """
 
@@ -25,17 +25,7 @@ mapping has the fields of a joint metric, whose types are checked when it is rec
 
 
 class ListedValues(NamedTuple):
-    """The values of a type whose values the registry lists.
-
-    Attributes
-    ----------
-    labels : tuple of str
-        In the order of their bits; of a single bit, first what it is when it isn't set.
-    edges : tuple of float
-        Between values in an order, such as buckets of numbers; empty if they have none.
-    ranked : bool
-        Whether results state how far each value is behind the most frequent one.
-    """
+    """The values of a type whose values the registry lists."""
 
     labels: tuple[str, ...]
     edges: tuple[float, ...] = ()
@@ -43,17 +33,7 @@ class ListedValues(NamedTuple):
 
 
 class MetricType(ABC):
-    """One type of variable; two are equal if the same values give the same bits.
-
-    Attributes
-    ----------
-    name : str
-        Of the class: `type` in metrics.toml.
-    keys : tuple of str
-        Of the class: the keys that its tables need in metrics.toml besides what all need.
-    optional_keys : tuple of str
-        Of the class: the keys that its tables may have as well.
-    """
+    """One type of variable; two are equal if the same values give the same bits."""
 
     __slots__ = ()
     name: ClassVar[str]
@@ -63,19 +43,7 @@ class MetricType(ABC):
     @classmethod
     @abstractmethod
     def from_table(cls, where: str, table: Mapping[str, Any]) -> Self:
-        """Read the type from its table in metrics.toml, which has all `keys`.
-
-        Parameters
-        ----------
-        where : str
-            What the table is called in messages.
-        table : mapping
-
-        Raises
-        ------
-        MetricError
-            If one of its keys is wrong.
-        """
+        """Read the type from its table in metrics.toml, which has all `keys` (MetricError)."""
 
     @property
     def width(self) -> int | None:
@@ -95,22 +63,10 @@ class MetricType(ABC):
 
     @abstractmethod
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:
-        """Return the integer whose set bits stand for a value.
-
-        Raises
-        ------
-        EncodingError
-            If it isn't a value of this type.
-        """
+        """Return the integer whose set bits stand for a value (EncodingError if it isn't one)."""
 
     def listed_values(self) -> ListedValues:
-        """Return the values, if the registry lists them.
-
-        Raises
-        ------
-        MetricError
-            If it lists none, as of strings.
-        """
+        """Return the values, if the registry lists them (MetricError if not)."""
         raise MetricError(f"type {self.name!r}: must be a type with categories")
 
     def true_bits(self, params: RapporParams) -> range:  # noqa: ARG002
@@ -130,10 +86,7 @@ class MetricType(ABC):
         return ()
 
     def epsilon_permanent(self, params: RapporParams) -> float:
-        """Return the bound on what all reports ever made of one value reveal.
-
-        By default that of values with at most h bits each; types with more have their own.
-        """
+        """Return the bound on all reports of one value, by default of at most h bits each."""
         return params.epsilon_permanent
 
     def epsilon_report(self, params: RapporParams) -> float:
@@ -161,13 +114,7 @@ class MetricType(ABC):
         params: RapporParams,
         coins: Callable[[int], bytes],  # noqa: ARG002
     ) -> int:
-        """Return `bits`, of types whose bits are up to chance with coins from a stream of bytes.
-
-        Raises
-        ------
-        EncodingError
-            As `bits`.
-        """
+        """Return `bits`; a type whose bits are up to chance draws them with coins."""
         return self.bits(value, cohort, params)
 
     def __eq__(self, other: object) -> bool:

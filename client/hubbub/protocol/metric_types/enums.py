@@ -215,11 +215,7 @@ class EnumType(MetricType):
         return 1 << self.number(value)
 
     def number(self, value: object) -> int:
-        """Return the category's place among the `labels`, from 0.
-
-        Raises `UnknownCategoryError` if the value isn't one of the categories, and there is none of
-        all others. Raises `EncodingError` if it isn't a text.
-        """
+        """Return the category's place among the `labels`, from 0 (UnknownCategoryError)."""
         if not isinstance(value, str):
             raise EncodingError(f"value of type {type(value).__name__}: must be a string")
         number = self._numbers.get(normal_form(value))

@@ -40,13 +40,13 @@ FIELD_KEYS: dict[str, tuple[str, ...]] = {
 }
 """The keys of a field's table besides its name and type."""
 FEWEST_FIELDS, MOST_FIELDS = 2, 3
-"""One field is a metric of its own type; of four, cells would be too many to be seen in noise."""
+"""One field is a metric of its own type; four would have too many cells to be seen in noise."""
 RESULT_COLUMNS = (
     "count", "std_error", "count_low", "count_high", "proportion", "prop_std_error", "prop_low",
     "prop_high", "refit", "p_value", "q_value", "detected", "group", "given",
     "expected", "residual", "residual_std_error", "residual_q_value",
 )  # fmt: skip
-"""What no field can be called, because a result has a column of that name beside its fields'."""
+"""Names that no field can have, because results have columns of these names."""
 SEPARATOR = b"\xff"
 """Between the parts of a tuple that is hashed: no UTF-8 has this byte."""
 
@@ -122,10 +122,7 @@ class JointType(MetricType):
         return None if self.hashed else self.cells
 
     def filter_size(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        """Return k, h and m as the table has them, or one bit per cell.
-
-        Raises `ParameterError` if there are too many cohorts.
-        """
+        """Return k, h and m as the table has them, or one bit per cell (ParameterError)."""
         if not self.hashed:
             size = super().filter_size(table)
             return {**size, "k": table.get("k", size["k"])}
@@ -148,11 +145,7 @@ class JointType(MetricType):
         return ListedValues(tuple(", ".join(cell) for cell in itertools.product(*labels)))
 
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:
-        """Return the bit of the value's cell, or the Bloom filter of the tuple's bytes.
-
-        Raises `EncodingError` if the value doesn't have exactly the fields, or one of them isn't of
-        its type.
-        """
+        """Return the bit of the value's cell, or the Bloom filter of its bytes (EncodingError)."""
         parts = self.digits(value)
         if not self.hashed:
             return 1 << self.cell(parts)
@@ -170,10 +163,7 @@ class JointType(MetricType):
         return tuple(field.name for field in self.fields)
 
     def digits(self, value: Value) -> tuple[int | str, ...]:
-        """Return the number of each field's value, in order; of a string field, its NFC form.
-
-        Raises `EncodingError` as `bits`; UnknownCategoryError if a field's category is unknown.
-        """
+        """Return the number of each field's value, in order; of a string field, its NFC form."""
         if not isinstance(value, Mapping):
             names = ", ".join(self.field_names())
             raise EncodingError(
@@ -191,10 +181,7 @@ class JointType(MetricType):
         return cell
 
     def tuple_bytes(self, parts: Sequence[int | str]) -> bytes:
-        """Return what is hashed of a tuple, from the number or the text of each field.
-
-        `parts`: as `digits` returns them: one a field, in order; a text for each string field.
-        """
+        """Return what is hashed of a tuple, from its `digits`."""
         return SEPARATOR.join(
             canonical_bytes(part) if isinstance(part, str) else b"%d" % part for part in parts
         )
@@ -207,7 +194,6 @@ class JointType(MetricType):
 
 
 def _fields(where: str, tables: object) -> tuple[Field, ...]:
-    """Read the tables of all fields."""
     if (
         not isinstance(tables, list)
         or not FEWEST_FIELDS <= len(tables) <= MOST_FIELDS
@@ -229,7 +215,6 @@ def _fields(where: str, tables: object) -> tuple[Field, ...]:
 
 
 def _field(where: str, table: Mapping[str, Any]) -> Field:
-    """Read a field's table."""
     check.require(where, table, ("name", "type"))
     named = f"{where}.name"
     name = check.metric_name(named, check.text(named, table["name"]))

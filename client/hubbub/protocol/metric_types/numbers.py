@@ -74,7 +74,7 @@ class NumberType(MetricType):
         return {**super().filter_size(table), "m": 2 if self.variance else 1}
 
     def definition(self) -> dict[str, object]:
-        """Return the bounds, the size of the response, and whether the variance is asked."""
+        """Return the bounds, the size of the response, and `variance`."""
         return {
             "low": self.low,
             "high": self.high,
@@ -84,10 +84,7 @@ class NumberType(MetricType):
         }
 
     def unit(self, value: Value) -> float:
-        """Return where a value is between the bounds, in [0, 1].
-
-        Raises `EncodingError` if it isn't a number.
-        """
+        """Return where a value is between the bounds, in [0, 1] (EncodingError)."""
         number = plain_number(value)
         if number != number:  # noqa: PLR0124 (math.isnan can't take every integer)
             raise EncodingError("value: must be a number, not NaN")
@@ -109,11 +106,7 @@ class NumberType(MetricType):
         params: RapporParams,  # noqa: ARG002
         coins: Callable[[int], bytes],
     ) -> int:
-        """Return the bit of one of the value's two neighbours on the grid.
-
-        The upper one has the probability of how far the value is from the lower one, to 53 binary
-        digits. Raises as `unit`.
-        """
+        """Return the bit of one of the two neighbours on the grid (raises as `unit`)."""
         below, rest = self._place(value, cohort)
         coin = int.from_bytes(coins(_COIN_BYTES), "little") >> _UNUSED_DIGITS
         return 1 << below + (coin < rest * 2.0**_COIN_DIGITS)

@@ -1,6 +1,6 @@
-"""Texts that nobody listed, found prefix by prefix: the type "open-string".
+"""Texts that no list holds, found prefix by prefix: the type "open-string".
 
-A client's cohort fixes one step, and its reports depend on the value up to that step alone: on its
+A client's cohort fixes one step, and its reports depend on the value up to that step only: on its
 first bytes, or at the last step on all of it (Wang, Li, Jha: "Locally differentially private heavy
 hitter identification", arXiv 1708.06674). Invariant: a cohort belongs to one step, so a client that
 keeps its cohort answers one question, and the epsilons are those of a single string.
@@ -71,10 +71,7 @@ class OpenStringType(MetricType):
         return {"steps": list(self.steps), "cohorts": self.cohorts}
 
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:
-        """Return the Bloom filter of the value's prefix at the cohort's step.
-
-        Raises `EncodingError` if the value isn't a text of up to 64 KiB.
-        """
+        """Return the Bloom filter of the prefix at the cohort's step (EncodingError)."""
         hashed = self.prefix(canonical_bytes(value), cohort // self.cohorts)
         (position,) = byte_positions(hashed, self.hashed_cohort(cohort), params)
         return 1 << position
@@ -82,8 +79,7 @@ class OpenStringType(MetricType):
     def hashed_cohort(self, cohort: int) -> int:
         """Return the number with which a cohort's filters are hashed, another for each.
 
-        The last step's are 0 to ``cohorts - 1``, so it is a string metric; the others' follow, so
-        that a string that is as long as a step has independent positions there and as a whole.
+        The last step's are 0 to ``cohorts - 1``, as of a string metric; the others' follow.
         """
         return (cohort + self.cohorts) % ((len(self.steps) + 1) * self.cohorts)
 
@@ -98,8 +94,8 @@ class OpenStringType(MetricType):
     def prefix(self, value: bytes, step: int) -> bytes:
         """Return what is hashed of a value's canonical bytes at a step: 0 to ``len(steps)``.
 
-        A value that ends before the step is followed by the terminator, so that it differs from
-        all that go on. A cut may fall inside a character.
+        A value that ends before the step is followed by the terminator. A cut may split a
+        character.
         """
         if step == len(self.steps):
             return value

@@ -1,4 +1,4 @@
-"""Texts that nobody listed: the type "string"."""
+"""Texts that no list holds: the type "string"."""
 
 from __future__ import annotations
 

@@ -155,8 +155,8 @@ def init(
     explain_missing_packages("collector,decoder")
     from hubbub.planning import modes  # noqa: PLC0415 - --help stays quick
     from hubbub.planning.goals import Schedule  # noqa: PLC0415
+    from hubbub.protocol.keys import ADDRESS  # noqa: PLC0415
     from hubbub.protocol.registry import Registry  # noqa: PLC0415
-    from hubbub.protocol.schema import ADDRESS  # noqa: PLC0415
     from hubbub.reporting.command_line import cli_errors  # noqa: PLC0415
     from hubbub.reporting.formats.files import atomic_write  # noqa: PLC0415
 
