@@ -155,6 +155,8 @@ class Registry(Mapping[str, Metric]):
         `values`: by dimension; one that is left out or isn't listed is "other", or `strict` refuses
         it.
         """
+        if not values:
+            return self
         for name, value in values.items():
             if name not in self.dimensions:
                 named = ", ".join(self.dimensions) or "left out, as metrics.toml has none"
@@ -365,8 +367,9 @@ def _dimensions(
         known = ", ".join(dimensions) or "those of the table [dimensions], which is missing"
         expected = f"dimensions of the file: {known}{check.near(each, dimensions)}"
         faults.found.append(MetricError.of(f"{where}.dimensions", each, expected))
-    with faults.collected():
-        check_combinations(f"{where}.dimensions", named)
+    if named:
+        with faults.collected():
+            check_combinations(f"{where}.dimensions", named)
     faults.raise_found()
     return tuple(named)
 

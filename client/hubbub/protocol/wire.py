@@ -169,7 +169,7 @@ def _name(index: int, report: Report) -> str:
     where, metric = f"reports[{index}]", report.metric
     if not (isinstance(metric, str) and metric.isascii() and 1 <= len(metric) <= LONGEST_NAME):
         raise CompactError(f"{where}.metric: must be 1 to {LONGEST_NAME} ASCII characters")
-    if not is_slice(report.slice):
+    if report.slice and not is_slice(report.slice):
         raise CompactError(f"{where}.slice = {report.slice!r}: must be like platform=mac")
     return section_name(metric, report.slice)
 

@@ -15,12 +15,8 @@ const LONGEST_ASKED = 24 * 3_600_000;
 
 /**
  * Return the milliseconds to wait after so many failures.
- *
- * @param {number} failures at least 1
- * @param {number} asked what the collector asked for, 0 if nothing
- * @param {Delays} delays
- * @param {() => number} [random] from 0 to 1
- * @returns {number}
+ * @param {number} failures at least 1 @param {number} asked what the collector asked for, 0 if nothing
+ * @param {Delays} delays @param {() => number} [random] from 0 to 1 @returns {number}
  */
 export function waitAfter(failures, asked, { first, longest }, random = uniform) {
   return asked + random() * Math.min(longest, first * 2 ** (failures - 1));
@@ -28,9 +24,7 @@ export function waitAfter(failures, asked, { first, longest }, random = uniform)
 
 /**
  * Return the milliseconds of a Retry-After header, which has seconds or a date.
- *
- * @param {string | null} header
- * @param {number} now milliseconds since 1970
+ * @param {string | null} header @param {number} now milliseconds since 1970
  * @returns {number} 0 to a day; 0 if there is no such header, or not in a known form
  */
 export function retryAfter(header, now) {

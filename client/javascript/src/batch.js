@@ -22,7 +22,7 @@ const COHORT_BYTES = 2;
  *
  * @typedef {object} StoredReport
  * @property {string} metric
- * @property {string} [slice] what it says of the app, if anything
+ * @property {string} [slice] facts about the app, if any
  * @property {number} version
  * @property {string} record in base64: the cohort (2 bytes, little-endian), then the bits
  */
@@ -34,20 +34,13 @@ export function newBatchId() {
 
 /**
  * Put reports under a new id.
- *
- * @param {readonly import("./encoder.js").Report[]} reports
- * @returns {Readonly<Batch>}
+ * @param {readonly import("./encoder.js").Report[]} reports @returns {Readonly<Batch>}
  */
 export function makeBatch(reports) {
   return Object.freeze({ id: newBatchId(), reports: Object.freeze([...reports]) });
 }
 
-/**
- * Return the JSON body of a request.
- *
- * @param {Readonly<Batch>} batch
- * @returns {string}
- */
+/** Return the JSON body of a request. @param {Readonly<Batch>} batch @returns {string} */
 export function batchToJson({ id, reports }) {
   return bodyOf(id, reports.map(storedReport));
 }
@@ -78,9 +71,7 @@ export const EMPTY_BODY_SIZE = bodyOf("0".repeat(2 * ID_BYTES), []).length;
 
 /**
  * Return how many bytes a report takes in a JSON body. Everything in it is ASCII that needs no escape.
- *
- * @param {StoredReport} report
- * @returns {number} with a comma
+ * @param {StoredReport} report @returns {number} with a comma
  */
 export function reportSize({ metric, slice, version, record }) {
   const padding = record.endsWith("==") ? 2 : Number(record.endsWith("="));

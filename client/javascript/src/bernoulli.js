@@ -10,22 +10,18 @@ const PORTION = 128;
 
 /**
  * A source of fair bytes: `fill` overwrites the whole array with new ones.
- *
  * @typedef {{fill(target: Uint8Array): void}} ByteStream
  */
 
 /**
- * A probability in binary: whether it is 1, else its digits behind the binary point, down to the
- * last that is 1.
- *
+ * A probability in binary: whether it is 1, else its digits behind the binary point, down to the last that is
+ * 1.
  * @typedef {{readonly certain: boolean, readonly digits: Uint8Array}} Chance
  */
 
 /**
  * Return all binary digits of exactly the number that the double is.
- *
- * @param {number} probability from 0 to 1
- * @returns {Chance}
+ * @param {number} probability from 0 to 1 @returns {Chance}
  */
 export function exactChance(probability) {
   if (!(probability >= 0 && probability <= 1)) {
@@ -45,17 +41,13 @@ export function exactChance(probability) {
 }
 
 /**
- * Draw independent bits, as many as the selector has: 1 with chance `high` where the selector has a
- * 1, with chance `low` elsewhere.
+ * Draw independent bits, as many as the selector has: 1 with chance `high` where the selector has a 1, with
+ * chance `low` elsewhere.
  *
- * Round r looks at the stream's bytes from r * length on, one bit for each lane; up to PORTION bytes
- * are taken at a time, so the stream may be read beyond what was looked at.
- *
- * @param {Chance} low
- * @param {Chance} high
- * @param {Uint8Array} selector bit j is bit j mod 8 of byte j div 8
- * @param {ByteStream} stream
- * @returns {Uint8Array} as long as the selector
+ * Round r looks at the stream's bytes from r * length on, one bit for each lane; up to PORTION bytes are taken
+ * at a time, so the stream may be read beyond what was looked at.
+ * @param {Chance} low @param {Chance} high @param {Uint8Array} selector bit j is bit j mod 8 of byte j div 8
+ * @param {ByteStream} stream @returns {Uint8Array} as long as the selector
  */
 export function bernoulli(low, high, selector, stream) {
   const { length } = selector;
@@ -78,9 +70,8 @@ export function bernoulli(low, high, selector, stream) {
 
 /**
  * Set the lanes whose chance is 1, without looking at a coin.
- *
- * @param {Chance} low @param {Chance} high
- * @param {Uint8Array} selector @param {Uint8Array} undecided @param {Uint8Array} result
+ * @param {Chance} low @param {Chance} high @param {Uint8Array} selector @param {Uint8Array} undecided
+ * @param {Uint8Array} result
  */
 function settleCertain(low, high, selector, undecided, result) {
   for (let i = 0; i < selector.length; i++) {
@@ -91,10 +82,8 @@ function settleCertain(low, high, selector, undecided, result) {
 
 /**
  * Leave undecided only lanes whose chance has digits from this round on; the others are 0.
- *
- * @param {Chance} low @param {Chance} high @param {number} round
- * @param {Uint8Array} selector @param {Uint8Array} undecided
- * @returns {boolean} whether any lane is still undecided
+ * @param {Chance} low @param {Chance} high @param {number} round @param {Uint8Array} selector
+ * @param {Uint8Array} undecided @returns {boolean} whether any lane is still undecided
  */
 function keepThoseWithDigits(low, high, round, selector, undecided) {
   const lowGoesOn = round < low.digits.length ? -1 : 0;
@@ -109,10 +98,9 @@ function keepThoseWithDigits(low, high, round, selector, undecided) {
 
 /**
  * Decide the lanes whose drawn digit differs from their chance's: 1 if the chance's is the 1.
- *
  * @param {{low: number, high: number}} digits undefined behind the last is as good as 0
- * @param {Uint8Array} selector @param {Uint8Array} drawn
- * @param {Uint8Array} undecided @param {Uint8Array} result
+ * @param {Uint8Array} selector @param {Uint8Array} drawn @param {Uint8Array} undecided
+ * @param {Uint8Array} result
  */
 function compareDigit(digits, selector, drawn, undecided, result) {
   for (let i = 0; i < selector.length; i++) {

@@ -14,7 +14,6 @@ export function utf8(text) {
 
 /**
  * Return a text in the form in which texts are compared and hashed.
- *
  * @param {unknown} value
  * @returns {string} its Unicode normal form NFC; throws ValueError, which never shows the value
  */
@@ -30,11 +29,7 @@ export function normalText(value) {
 
 /**
  * Return the positions of all hash functions, in their order; two of them may be the same.
- *
- * @param {Uint8Array} bytes
- * @param {number} cohort
- * @param {{k: number, h: number}} params
- * @returns {number[]}
+ * @param {Uint8Array} bytes @param {number} cohort @param {{k: number, h: number}} params @returns {number[]}
  */
 export function bloomPositions(bytes, cohort, { k, h }) {
   const [start, step] = murmur3x86(bytes);
@@ -45,10 +40,7 @@ export function bloomPositions(bytes, cohort, { k, h }) {
 
 /**
  * Return a filter of k bits with the given ones set: bit j is bit j mod 8 of byte j div 8.
- *
- * @param {Iterable<number>} positions
- * @param {number} k
- * @returns {Uint8Array} of length k / 8
+ * @param {Iterable<number>} positions @param {number} k @returns {Uint8Array} of length k / 8
  */
 export function filterOf(positions, k) {
   const filter = new Uint8Array(k / 8);

@@ -1,5 +1,5 @@
 /**
- * Exact reports of a set of cells, or of one cell: one coin decides whether the report tells of the
+ * Exact reports of a set of cells, or of one cell: one coin decides whether the report holds the
  * value, and unbiased integers choose among what is left.
  *
  * Invariant: a probability is exactly that of the double, and choices are exactly uniform.
@@ -11,11 +11,8 @@ import { uniformBelow } from "./keyed.js";
 
 /**
  * Draw a set of w categories, which holds one's own with this chance (Ye, Barg 2018).
- *
- * @param {{cells: number, width: number, chance: number}} response d, w and q
- * @param {number} own 0 to d - 1
- * @param {ByteStream} stream
- * @returns {number[]}
+ * @param {{cells: number, width: number, chance: number}} response d, w and q @param {number} own 0 to d - 1
+ * @param {ByteStream} stream @returns {number[]}
  */
 export function drawSubset({ cells, width, chance }, own, stream) {
   const others = Array.from({ length: cells }, (_, cell) => cell).filter((cell) => cell !== own);
@@ -31,11 +28,8 @@ export function drawSubset({ cells, width, chance }, own, stream) {
 
 /**
  * Draw a cell, in the window of a position with this chance (Wang et al. 2019, section III).
- *
  * @param {{cells: number, width: number, chance: number}} response d, w and q
- * @param {number} position 0 to d - w; its window begins there
- * @param {ByteStream} stream
- * @returns {number[]}
+ * @param {number} position 0 to d - w; its window begins there @param {ByteStream} stream @returns {number[]}
  */
 export function drawInWindow({ cells, width, chance }, position, stream) {
   if (happens(chance, stream)) return [position + uniformBelow(width, stream)];
@@ -44,9 +38,8 @@ export function drawInWindow({ cells, width, chance }, position, stream) {
 }
 
 /**
- * Toss one exact coin: compare a uniform number with a chance below 1, byte by byte. All steps are
- * exact: a double times 256 has the same digits, and its fraction fewer.
- *
+ * Toss one exact coin: compare a uniform number with a chance below 1, byte by byte. All steps are exact: a
+ * double times 256 has the same digits, and its fraction fewer.
  * @param {number} chance @param {ByteStream} stream
  */
 function happens(chance, stream) {

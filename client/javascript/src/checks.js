@@ -1,4 +1,4 @@
-/** Checks of single entries of a registry; a message says where, what was found, and the rule. */
+/** Checks of single entries of a registry; a message has the place, the value and the rule. */
 
 import { MetricError, shown, ValueError } from "./errors.js";
 import { normalText } from "./bloom.js";
@@ -20,11 +20,7 @@ export function sentence(value, path) {
   return value;
 }
 
-/**
- * Return the normal form of a text.
- *
- * @param {unknown} value @param {string} path @returns {string}
- */
+/** Return the normal form of a text. @param {unknown} value @param {string} path @returns {string} */
 export function unicode(value, path) {
   try {
     return normalText(value);
@@ -41,12 +37,7 @@ export function isName(name) {
 
 /**
  * Return the value if it is an integer in range.
- *
- * @param {unknown} value
- * @param {string} path
- * @param {number} least
- * @param {number} most
- * @param {number} [step]
+ * @param {unknown} value @param {string} path @param {number} least @param {number} most @param {number} [step]
  * @returns {number}
  */
 export function integer(value, path, least, most, step = 1) {
@@ -82,8 +73,7 @@ export function positive(value, path) {
 }
 
 /**
- * @template {string} T
- * @param {unknown} value @param {string} path @param {readonly T[]} choices @returns {T}
+ * @template {string} T @param {unknown} value @param {string} path @param {readonly T[]} choices @returns {T}
  */
 export function oneOf(value, path, choices) {
   const choice = choices.find((candidate) => candidate === value);
@@ -93,8 +83,7 @@ export function oneOf(value, path, choices) {
 }
 
 /**
- * @param {unknown} value @param {string} path @param {number} least @param {number} most
- * @param {string} what
+ * @param {unknown} value @param {string} path @param {number} least @param {number} most @param {string} what
  * @returns {unknown[]} a copy
  */
 export function list(value, path, least, most, what) {
@@ -104,8 +93,7 @@ export function list(value, path, least, most, what) {
 
 /**
  * @param {unknown} value text YYYY-MM-DD, or a Date (some TOML parsers make them), read in UTC
- * @param {string} path
- * @returns {string} YYYY-MM-DD
+ * @param {string} path @returns {string} YYYY-MM-DD
  */
 export function day(value, path) {
   const valid = value instanceof Date && !Number.isNaN(value.getTime());
@@ -118,8 +106,7 @@ export function day(value, path) {
 }
 
 /**
- * Refuse keys that nobody reads.
- *
+ * Refuse unknown keys.
  * @param {Record<string, unknown>} entry @param {readonly string[]} known @param {string} prefix
  */
 export function refuseUnknown(entry, known, prefix) {
@@ -129,12 +116,9 @@ export function refuseUnknown(entry, known, prefix) {
 
 /**
  * Refuse keys that only other choices have.
- *
  * @param {Record<string, unknown>} entry
- * @param {Readonly<Record<string, readonly string[]>>} keys of each choice
- * @param {string} choice
- * @param {string} what
- * @param {string} path
+ * @param {Readonly<Record<string, readonly string[]>>} keys of each choice @param {string} choice
+ * @param {string} what @param {string} path
  */
 export function refuseForeign(entry, keys, choice, what, path) {
   const wrong = Object.values(keys)

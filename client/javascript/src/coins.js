@@ -8,11 +8,7 @@ import { RandomnessError } from "./errors.js";
 
 const LARGEST_CALL = 65_536;
 
-/**
- * Each call asks the system anew; nothing is drawn in advance.
- *
- * @type {import("./bernoulli.js").ByteStream}
- */
+/** Each call asks the system; nothing is drawn in advance. @type {import("./bernoulli.js").ByteStream} */
 export const systemCoins = Object.freeze({
   /** @param {Uint8Array} target */
   fill(target) {
@@ -29,12 +25,7 @@ export const systemCoins = Object.freeze({
   },
 });
 
-/**
- * Return new bytes of the system's generator.
- *
- * @param {number} length
- * @returns {Uint8Array}
- */
+/** Return new bytes of the system's generator. @param {number} length @returns {Uint8Array} */
 export function randomBytes(length) {
   const bytes = new Uint8Array(length);
   systemCoins.fill(bytes);

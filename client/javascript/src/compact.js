@@ -2,7 +2,7 @@
  * Batches in the compact form: for each metric, slice and version its reports as fixed-width records.
  *
  * docs/protocol, section 8, describes it byte by byte. Invariant: a batch has just one compact form.
- * Sections and records are in ascending order, so that their order tells nothing.
+ * Sections and records are in ascending order, so that their order reveals nothing.
  */
 
 import { fromHex, littleEndian } from "./bytes.js";
@@ -16,7 +16,6 @@ const FORMAT = 1;
 
 /**
  * Bytes are texts of characters below 256 until the end, because texts have an order of their own.
- *
  * @typedef {{name: string, version: number, record: string}} Entry of a section
  */
 
@@ -28,10 +27,7 @@ export function inAscendingOrder(reports) {
 
 /**
  * Return a batch's compact body, in which its reports are in ascending order.
- *
- * @param {string} id
- * @param {readonly StoredReport[]} reports
- * @returns {ArrayBuffer}
+ * @param {string} id @param {readonly StoredReport[]} reports @returns {ArrayBuffer}
  */
 export function compactBody(id, reports) {
   const entries = reports.map(entryOf).sort(compare);

@@ -40,7 +40,6 @@ const PAUSE = 500;
 /** @typedef {import("./outbox.js").Counts} Counts */
 /**
  * Where to ask for the switch, for whom, and which key must have signed it; `keptAs` is the key's name.
- *
  * @typedef {{address: string, application: string, key: Uint8Array | null, keptAs: string}} Switched
  */
 
@@ -84,7 +83,7 @@ export class Delivery {
   #stuck = false;
   #failures = 0;
   #working = false;
-  #hurry = false;
+  #isFlushing = false;
   #stopped = false;
   #requests = new AbortController();
   /** @type {Promise<void> | null} */
@@ -105,11 +104,7 @@ export class Delivery {
     return this.#counts.waiting;
   }
 
-  /**
-   * Take note of what is in the outbox.
-   *
-   * @param {Counts} counts
-   */
+  /** Take note of what is in the outbox. @param {Counts} counts */
   notice(counts) {
     this.#counts = counts;
     this.#since = counts.spooled ? (this.#since ?? performance.now()) : null;
@@ -119,8 +114,8 @@ export class Delivery {
   }
 
   /** Send what waits without waiting for more; a wait that follows a failure isn't cut short. */
-  hurry() {
-    this.#hurry = this.waiting > 0;
+  beginFlush() {
+    this.#isFlushing = this.waiting > 0;
     this.#nap.wake();
   }
 
@@ -146,7 +141,7 @@ export class Delivery {
       .finally(() => void (this.#asking = null));
   }
 
-  /** @returns {Promise<void>} fulfilled once nobody waits for the switch */
+  /** @returns {Promise<void>} fulfilled once the switch isn't waited for */
   async asked() {
     await this.#asking;
   }
@@ -160,7 +155,7 @@ export class Delivery {
   }
 
   /** Let others send what this client was sending, or about to send, when it was stopped. */
-  async letGo() {
+  async releaseLeases() {
     await this.#leasing;
     const batch = this.#underWay;
     if (!batch || this.leaving) return;
@@ -179,7 +174,7 @@ export class Delivery {
       }
     }
     this.#working = false;
-    this.#hurry = false;
+    this.#isFlushing = false;
   }
 
   /** @param {unknown} error */
@@ -240,7 +235,7 @@ export class Delivery {
   /** @param {number} spooled */
   #isBatchDue(spooled) {
     const full = spooled >= this.#options.batchSize;
-    return spooled > 0 && (this.#hurry || full || this.#dueAt() <= performance.now());
+    return spooled > 0 && (this.#isFlushing || full || this.#dueAt() <= performance.now());
   }
 
   #dueAt() {

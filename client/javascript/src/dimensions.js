@@ -1,9 +1,9 @@
 /**
  * Dimensions: facts about the app that travel in the clear with a report, such as its platform.
  *
- * A report's *slice* says them as one text, "platform=mac,release=1.2". Invariants: a slice has one text, in
+ * A report's *slice* holds them as one text, "platform=mac,release=1.2". Invariants: a slice has one text, in
  * which the dimensions stand in the metric's order and what is unknown, or "other", is left out, so that the
- * empty text is what all clients can say; and a pattern is such that both clients read it alike.
+ * any client may have the empty text; and a pattern is such that both clients read it alike.
  */
 
 import { table } from "./checks.js";
@@ -30,7 +30,7 @@ const PATTERN =
 const VARIES = /[?+*]|,\d/g;
 
 /**
- * A fact about the app, and the values that are told apart.
+ * A fact about the app, and the values that are listed.
  *
  * @typedef {object} Dimension
  * @property {string} name
@@ -38,7 +38,7 @@ const VARIES = /[?+*]|,\d/g;
  * @property {string} pattern a regular expression without groups and alternatives
  */
 
-/** @param {Readonly<Dimension>} dimension @param {string} value @returns {boolean} whether it is told apart */
+/** @param {Readonly<Dimension>} dimension @param {string} value @returns {boolean} whether the dimension lists it */
 export function isTold({ values, pattern }, value) {
   if (values.length) return values.includes(value);
   return value !== OTHER && VALUE.test(value) && new RegExp(`^${pattern}$`).test(value);
@@ -50,10 +50,8 @@ export function inWords({ values, pattern }) {
 }
 
 /**
- * Return the slice with these values, as far as the dimensions tell them apart.
- *
- * @param {readonly Readonly<Dimension>[]} dimensions
- * @param {ReadonlyMap<string, string>} values
+ * Return the slice with these values, as far as the dimensions list them.
+ * @param {readonly Readonly<Dimension>[]} dimensions @param {ReadonlyMap<string, string>} values
  * @returns {string}
  */
 export function sliceOf(dimensions, values) {
@@ -75,9 +73,7 @@ export function longestSlice(dimensions) {
 
 /**
  * Return what a section of the compact form calls a metric and a slice.
- *
- * @param {string} metric
- * @param {string} [slice]
+ * @param {string} metric @param {string} [slice]
  */
 export function sectionName(metric, slice = "") {
   return slice ? metric + SEPARATOR + slice : metric;
@@ -85,9 +81,7 @@ export function sectionName(metric, slice = "") {
 
 /**
  * Check a registry's table of dimensions.
- *
- * @param {unknown} given
- * @returns {ReadonlyMap<string, Readonly<Dimension>>} by name; throws MetricError
+ * @param {unknown} given @returns {ReadonlyMap<string, Readonly<Dimension>>} by name; throws MetricError
  */
 export function makeDimensions(given) {
   const entries = Object.entries(table(given, "dimensions"));
@@ -141,9 +135,7 @@ function checkPattern(pattern, path) {
 
 /**
  * Refuse dimensions of a metric that have too many combinations, or too long a slice, together.
- *
- * @param {readonly Readonly<Dimension>[]} dimensions
- * @param {string} path throws MetricError
+ * @param {readonly Readonly<Dimension>[]} dimensions @param {string} path throws MetricError
  */
 export function checkCombinations(dimensions, path) {
   const combinations = dimensions.reduce((product, { values }) => product * (values.length + 1), 1);

@@ -25,7 +25,7 @@ export const SECRET_BYTES = 32;
 /**
  * @typedef {object} Report
  * @property {string} metric
- * @property {string} [slice] what it says of the app, in the clear; empty: nothing
+ * @property {string} [slice] facts about the app, in the clear; empty: none
  * @property {number} version
  * @property {number} cohort
  * @property {Uint8Array} bits
@@ -48,8 +48,7 @@ export class Encoder {
   #coins;
 
   /**
-   * @param {Readonly<import("./registry.js").Metric>} metric
-   * @param {Uint8Array} secret the client's, 32 bytes
+   * @param {Readonly<import("./registry.js").Metric>} metric @param {Uint8Array} secret the client's, 32 bytes
    * @param {{repeatableCoinsForTestsOnly?: import("./bernoulli.js").ByteStream}} [tests]
    */
   constructor(metric, secret, { repeatableCoinsForTestsOnly } = {}) {
@@ -67,9 +66,7 @@ export class Encoder {
 
   /**
    * Return the client's period at a moment, where answers have periods.
-   *
-   * @param {number} seconds since 1970
-   * @returns {import("./schedule.js").Period | undefined}
+   * @param {number} seconds since 1970 @returns {import("./schedule.js").Period | undefined}
    */
   period(seconds) {
     const { metric } = this;
@@ -78,7 +75,6 @@ export class Encoder {
 
   /**
    * Whether this client answers the metric, as one of its group.
-   *
    * @param {number} [period] its number, where the choice is made for each
    */
   isChosen(period = 0) {
@@ -92,11 +88,9 @@ export class Encoder {
   }
 
   /**
-   * Return a new report of a new answer: with memory "value" that of the value, for life. With memory
-   * "period" each call pays anew; use `answer` once a period, and `report` of that.
-   *
-   * @param {unknown} value
-   * @returns {Report} throws ValueError, RandomnessError
+   * Return a new report of a new answer: with memory "value" that of the value, for life. With memory "period"
+   * each call pays again; use `answer` once a period, and `report` of that.
+   * @param {unknown} value @returns {Report} throws ValueError, RandomnessError
    */
   encode(value) {
     return this.report(this.#respond(value));
@@ -104,9 +98,7 @@ export class Encoder {
 
   /**
    * Return the answer to a value: with memory "value" the same one always, else a new one.
-   *
-   * @param {unknown} value
-   * @returns {Answer} throws ValueError, RandomnessError
+   * @param {unknown} value @returns {Answer} throws ValueError, RandomnessError
    */
   answer(value) {
     const { filter, cohort, permanent } = this.#respond(value);
@@ -121,10 +113,7 @@ export class Encoder {
 
   /**
    * Return the value's true bits.
-   *
-   * @param {unknown} value
-   * @param {number} [cohort] by default the client's
-   * @returns {Uint8Array}
+   * @param {unknown} value @param {number} [cohort] by default the client's @returns {Uint8Array}
    */
   filter(value, cohort = this.cohort ?? 0) {
     return this.metric.type.drawnBits(value, cohort, this.metric.params, this.#coins);
@@ -132,9 +121,7 @@ export class Encoder {
 
   /**
    * Return a permanent response to these true bits: with memory "value" the one for life.
-   *
-   * @param {Uint8Array} filter
-   * @param {number} [cohort] in which they were set; by default the client's
+   * @param {Uint8Array} filter @param {number} [cohort] in which they were set; by default the client's
    * @returns {Uint8Array}
    */
   permanentResponse(filter, cohort = this.cohort ?? 0) {
@@ -146,9 +133,7 @@ export class Encoder {
 
   /**
    * Return new noise over a permanent response, or a report that is drawn from it as a whole.
-   *
-   * @param {Uint8Array} permanent
-   * @returns {Uint8Array}
+   * @param {Uint8Array} permanent @returns {Uint8Array}
    */
   instantaneousResponse(permanent) {
     return this.#draw(permanent, this.#coins);

@@ -29,9 +29,7 @@ export class RandomnessError extends HubbubError {}
 
 /**
  * Return how a value that was written in a registry or an option looks in a message.
- *
- * @param {unknown} value
- * @returns {string}
+ * @param {unknown} value @returns {string}
  */
 export function shown(value) {
   if (value === undefined) return "(missing)";

@@ -2,7 +2,7 @@
  * Sentences for people: what is asked, what would be sent, and what has been spent.
  *
  * What a report reveals is said in odds, with epsilon in brackets, by one sentence for each way in which a
- * metric may be asked. The Python client says the same, word for word: tests hold both to one list of texts.
+ * metric may be asked. The Python client uses the same words: tests hold both to one list of texts.
  */
 
 import { toHex } from "./bytes.js";
@@ -18,9 +18,7 @@ const LARGEST_ODDS = 1e6;
 
 /**
  * Return the text of a preview.
- *
- * @param {Metric} metric
- * @param {import("./encoder.js").Report} report
+ * @param {Metric} metric @param {import("./encoder.js").Report} report
  * @param {{refusal: string | null, kind: import("./ledger.js").Decision["kind"]}} verdict
  */
 export function describePreview(metric, report, { refusal, kind }) {
@@ -49,7 +47,6 @@ export function describePreview(metric, report, { refusal, kind }) {
 
 /**
  * Return what a report holds, and by what chance.
- *
  * @param {Metric} metric @param {import("./encoder.js").Report} report
  */
 function content({ params, response }, report) {
@@ -75,21 +72,17 @@ function sourceOf({ memory }, kind) {
   return fixed ? " (drawn from this period's answer, which is already fixed)" : "";
 }
 
-/**
- * Return what a metric asks, for whom, until when.
- *
- * @param {Metric} metric
- */
+/** Return what a metric asks, for whom, until when. @param {Metric} metric */
 export function describeMetric(metric) {
   const { name, version, type, description, owner, expires, group, dimensions } = metric;
-  const told = dimensions.map((dimension) => dimension.name).join(", ");
+  const names = dimensions.map((dimension) => dimension.name).join(", ");
   return (
     `${name} (version ${version}, ${type.name}): ${description}. ` +
     `Asked by ${owner} until ${expires}, ${extent(metric)}.` +
     (type.fieldNames().length ? ` Each answer is one value, about ${allFields(metric)}.` : "") +
     (group ? ` It belongs to ${group.name}: a client answers only one question of this group.` : "") +
-    (told
-      ? ` Its reports also describe the app, in the clear: ${told}. They hide only among ` +
+    (names
+      ? ` Its reports also describe the app, in the clear: ${names}. They hide only among ` +
         "reports of apps that are described alike."
       : "")
   );
@@ -109,9 +102,7 @@ function extent({ mode, memory, maxAnswers, periodDays }) {
 
 /**
  * Return what is asked and what it can reveal, metric by metric and in total.
- *
- * @param {Readonly<import("./registry.js").Registry>} registry
- * @param {Spending} spending
+ * @param {Readonly<import("./registry.js").Registry>} registry @param {Spending} spending
  * @param {number} people who share the device: as a group they are protected by so many times epsilon
  */
 export function explain(registry, spending, people) {
@@ -176,9 +167,7 @@ export function describeForgetting(spending) {
 
 /**
  * Return a line for each set of reports that somebody may see, in the order of their size.
- *
- * @param {Metric} metric
- * @returns {string[]}
+ * @param {Metric} metric @returns {string[]}
  */
 function exposure(metric) {
   const { maxAnswers, mode, memory } = metric;
@@ -211,9 +200,7 @@ function exposure(metric) {
 
 /**
  * Return a line about which parts of answers clients report, unless these are always whole.
- *
- * @param {Metric} metric
- * @returns {string[]}
+ * @param {Metric} metric @returns {string[]}
  */
 function possibleParts({ type, memory }) {
   const parts = type.parts();

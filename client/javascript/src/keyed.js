@@ -11,18 +11,14 @@ import { littleEndian } from "./bytes.js";
 const encoder = new TextEncoder();
 const WORDS = 2 ** 32;
 
-/** What keeps the streams of one client apart.
- *
+/**
+ * What keeps the streams of one client apart.
  * @typedef {{application: string, name: string, version: number}} Purpose
  */
 
 /**
  * Return the message whose SHAKE-256 output is the stream.
- *
- * @param {string} tag
- * @param {Uint8Array} secret
- * @param {Purpose} purpose
- * @param {...Uint8Array} details
+ * @param {string} tag @param {Uint8Array} secret @param {Purpose} purpose @param {...Uint8Array} details
  * @returns {Uint8Array}
  */
 export function message(tag, secret, { application, name, version }, ...details) {
@@ -50,10 +46,7 @@ export function prefixed(...parts) {
 
 /**
  * Return a uniform integer from 0 to m - 1: words that would favour the small ones are skipped.
- *
- * @param {number} m
- * @param {import("./bernoulli.js").ByteStream} stream
- * @returns {number}
+ * @param {number} m @param {import("./bernoulli.js").ByteStream} stream @returns {number}
  */
 export function uniformBelow(m, stream) {
   const fair = WORDS - (WORDS % m);

@@ -24,7 +24,7 @@ export const REDEFINED = "definition changed without a new version";
 export const EXPIRED = "expired metric";
 export const PERIOD_OVER = "recorded in a period that is over";
 
-/** Refusals of recordings that say nothing of periods. */
+/** Refusals of recordings that have nothing to do with periods. */
 const TURNED_AWAY = new Set([EXPIRED, NOT_CHOSEN, REDEFINED]);
 const TOLERANCE = 1 + 1e-9;
 
@@ -54,8 +54,8 @@ const TOLERANCE = 1 + 1e-9;
  * @property {boolean} alone whether all of it was recorded while a second answer was out of the
  *   question (max_values = 1), so that no change can have been seen
  * @property {number} answers how many were ever admitted
- * @property {number} firsts how many of those times alone decided
- * @property {number} first sum of the prices of those on which times alone decided
+ * @property {number} firsts how many of those only times decided
+ * @property {number} first sum of the prices of those on which only times decided
  * @property {number} changed sum of the prices of the others: second and later distinct values
  * @property {number} closed what was spent by answers that are reported no more
  * @property {number} [closedApart] the same, of a version that isn't registered (any more); missing in states
@@ -103,9 +103,8 @@ const TOLERANCE = 1 + 1e-9;
 
 /**
  * What becomes of a recording, and the answer that is reported for it.
- *
- * @typedef {{kind: "admitted" | "again" | "stale", answer: {cohort: number, permanent: string}}
- *   | {kind: "refused", reason: string}} Decision
+ * @typedef {{kind: "admitted" | "again" | "stale", answer: {cohort: number, permanent: string}} | {kind:
+ *   "refused", reason: string}} Decision
  */
 
 /** @returns {Account} */
@@ -115,11 +114,7 @@ export function emptyAccount() {
 
 /**
  * Return what becomes of a recording, without changing the account.
- *
- * @param {Account} account
- * @param {Registry} registry
- * @param {Recording} recording
- * @returns {Decision}
+ * @param {Account} account @param {Registry} registry @param {Recording} recording @returns {Decision}
  */
 export function decide(account, registry, recording) {
   const { metric, seconds, answer } = recording;
@@ -142,10 +137,8 @@ export function decide(account, registry, recording) {
 
 /**
  * Return what becomes of a recording of a metric with periods.
- *
  * @param {Account} account @param {Registry} registry @param {Recording} recording
- * @param {Entry | undefined} entry
- * @returns {Decision}
+ * @param {Entry | undefined} entry @returns {Decision}
  */
 function decidePeriod(account, registry, recording, entry) {
   const { metric, answer } = recording;
@@ -165,12 +158,10 @@ function decidePeriod(account, registry, recording, entry) {
 }
 
 /**
- * Return the last periods, by metric, because of which a recording draws no answer, as they are at its
- * moment. Metrics of a group that chooses for each period are one question here: a clock that goes back to a
- * period in which the client has another choice finds it answered.
- *
- * @param {Account} account @param {Recording} recording
- * @returns {Map<string, LastPeriod>}
+ * Return the last periods, by metric, because of which a recording draws no answer, as they are at its moment.
+ * Metrics of a group that chooses for each period are one question here: a clock that goes back to a period in
+ * which the client has another choice finds it answered.
+ * @param {Account} account @param {Recording} recording @returns {Map<string, LastPeriod>}
  */
 function periodsInUse(account, recording) {
   const found = new Map();
@@ -184,12 +175,10 @@ function periodsInUse(account, recording) {
 /**
  * Return the last period as it is at this moment; null if the client may answer in another. That is one which
  * begins only when the last one is over. This holds between versions, and where these have other periods: no
- * two periods that a client answers share a day, nor does a version that is raised within one answer once
- * more in it. While the clock is before the last period nothing is drawn, but only for the length of a
- * period: a clock that was wrong once must not silence a client for years.
- *
- * @param {LastPeriod | undefined} last @param {Recording} recording
- * @returns {LastPeriod | null}
+ * two periods that a client answers share a day, nor does a version that is raised within one answer once more
+ * in it. While the clock is before the last period nothing is drawn, but only for the length of a period: a
+ * clock that was wrong once must not silence a client for years.
+ * @param {LastPeriod | undefined} last @param {Recording} recording @returns {LastPeriod | null}
  */
 function inUse(last, recording) {
   const { metric, seconds } = recording;
@@ -208,7 +197,6 @@ function namesTogether({ group, name }) {
  * Return how many answers count against max_periods. That holds for a metric's name: a version that is raised
  * doesn't start it again. All first answers count, of versions without periods, too, for these follow from
  * times; further values would make silence depend on values.
- *
  * @param {Account} account @param {readonly string[]} names
  */
 function firstAnswers({ entries }, names) {
@@ -218,7 +206,6 @@ function firstAnswers({ entries }, names) {
 /**
  * Whether a client waits for a first period of a metric, or of others of its group. So the reports of a
  * roll-out come evenly.
- *
  * @param {Account} account @param {Metric} metric
  */
 export function isNewTo({ periods }, metric) {
@@ -227,10 +214,7 @@ export function isNewTo({ periods }, metric) {
 
 /**
  * Enter a recording into the account.
- *
- * @param {Account} account is changed
- * @param {Registry} registry
- * @param {Recording} recording
+ * @param {Account} account is changed @param {Registry} registry @param {Recording} recording
  * @returns {Decision}
  */
 export function enter(account, registry, recording) {
@@ -262,11 +246,9 @@ export function enter(account, registry, recording) {
 }
 
 /**
- * Delete the answers of periods that are over, but not the periods' numbers: what was recorded in such
- * a period and comes late isn't answered once more.
- *
- * @param {Account} account is changed
- * @param {number} seconds since 1970
+ * Delete the answers of periods that are over, but not the periods' numbers: what was recorded in such a period
+ * and comes late isn't answered once more.
+ * @param {Account} account is changed @param {number} seconds since 1970
  */
 export function closePastPeriods(account, seconds) {
   for (const entry of account.entries) {
@@ -277,9 +259,7 @@ export function closePastPeriods(account, seconds) {
 /**
  * Remember the period in which a client begins to wait, if it is new to a metric. Also if it is in no sample
  * then, or the samples of some periods would have no new clients.
- *
- * @param {Account} account is changed
- * @param {Recording} recording
+ * @param {Account} account is changed @param {Recording} recording
  */
 export function wait(account, recording) {
   const { metric } = recording;
@@ -294,7 +274,6 @@ function lastPeriod(recording, answered) {
 
 /**
  * Note that the secret was replaced: no earlier answer can be given again, and all were paid for.
- *
  * @param {Account} account is changed
  */
 export function countReset(account) {
@@ -304,11 +283,9 @@ export function countReset(account) {
 }
 
 /**
- * Note that the state is a copy: its original may have given any one-time answer since, and in this period
- * any answer of mode "once".
- *
- * @param {Account} account is changed
- * @param {Registry} registry
+ * Note that the state is a copy: its original may have given any one-time answer since, and in this period any
+ * answer of mode "once".
+ * @param {Account} account is changed @param {Registry} registry
  * @param {(metric: Metric) => import("./schedule.js").Period} currentPeriod
  */
 export function countRestore(account, registry, currentPeriod) {
@@ -332,12 +309,9 @@ export function committed(account) {
 }
 
 /**
- * Return what an entry's reports reveal: of each answer what so many reports of it do, or of a version
- * that isn't registered its whole price if there are several.
- *
- * @param {Entry} entry
- * @param {Registry} registry
- * @returns {number}
+ * Return what an entry's reports reveal: of each answer what so many reports of it do, or of a version that
+ * isn't registered its whole price if there are several.
+ * @param {Entry} entry @param {Registry} registry @returns {number}
  */
 export function spent(entry, { metrics }) {
   const metric = metrics.get(entry.metric);
@@ -358,7 +332,6 @@ function spentApart({ closed, closedApart, open }) {
 
 /**
  * Whether a metric's reports stay within their figure whatever the history of values is.
- *
  * @param {Metric} metric
  */
 export function isBounded(metric) {
@@ -372,9 +345,7 @@ function isAlone({ memory, maxAnswers }) {
 
 /**
  * Return a metric's version's entry.
- *
- * @param {Account} account
- * @param {{name: string, version: number}} metric
+ * @param {Account} account @param {{name: string, version: number}} metric
  */
 function entryOf(account, { name, version }) {
   return account.entries.find((entry) => entry.metric === name && entry.version === version);
@@ -421,9 +392,8 @@ function admit(entry, recording) {
 }
 
 /**
- * Return what is kept of a value to recognize it. For a one-time metric that isn't needed, and with the
- * secret a digest would reveal which of a few values it was.
- *
+ * Return what is kept of a value to recognize it. For a one-time metric that isn't needed, and with the secret
+ * a digest would reveal which of a few values it was.
  * @param {Metric} metric @param {Recording["answer"]} answer
  */
 function digestKept({ mode }, { digest }) {
@@ -447,9 +417,7 @@ function closeAnswers(entry) {
 /**
  * Whether a client answers a metric, as one of its group: by the secret's choice, and unless another has its
  * answer already, because the group had other metrics then.
- *
- * @param {Account} account @param {Readonly<import("./registry.js").Group>} group
- * @param {Recording} recording
+ * @param {Account} account @param {Readonly<import("./registry.js").Group>} group @param {Recording} recording
  */
 function isChosen(account, group, recording) {
   if (recording.isChosen === false) return false;
@@ -466,9 +434,8 @@ function periodOf({ metric, seconds, period }) {
 }
 
 /**
- * Whether the budget's part for first answers has room. Changes don't count here, or a client's
- * silence would reveal them.
- *
+ * Whether the budget's part for first answers has room. Changes don't count here, or a client's silence would
+ * reveal them.
  * @param {Account} account @param {Registry} registry @param {Metric} metric
  */
 function roomForFirst(account, registry, metric) {
@@ -490,9 +457,8 @@ function roomForChange(account, registry, metric) {
 }
 
 /**
- * Return what times alone decide: one answer, or all periods, of each metric that may be reported,
- * and what was admitted so for versions that may not (any more).
- *
+ * Return what only times decide: one answer, or all periods, of each metric that may be reported, and what was
+ * admitted so for versions that may not (any more).
  * @param {Account} account @param {Registry} registry
  */
 function reserve(account, { metrics }) {

@@ -1,5 +1,5 @@
 /**
- * What every metric type is: a class that turns values into bits, and says what that promises.
+ * What every metric type is: a class that turns values into bits, and states what that promises.
  *
  * Invariants: the same value gives the same bits everywhere and for ever (docs/protocol, section 3),
  * and no message shows a value, because messages may be logged.
@@ -18,9 +18,7 @@ export class MetricType {
 
   /**
    * Read the type from a metric's entry.
-   *
-   * @param {Record<string, unknown>} _entry
-   * @param {string} _path what to call the entry in an error
+   * @param {Record<string, unknown>} _entry @param {string} _path what to call the entry in an error
    * @returns {MetricType} throws MetricError
    */
   static fromEntry(_entry, _path) {
@@ -39,9 +37,7 @@ export class MetricType {
 
   /**
    * Return k, h and m of a metric with this entry: by default one bit per category.
-   *
-   * @param {Record<string, unknown>} _entry
-   * @returns {{k: unknown, h: unknown, m: unknown}}
+   * @param {Record<string, unknown>} _entry @returns {{k: unknown, h: unknown, m: unknown}}
    */
   filterSize(_entry) {
     return { k: 8 * Math.ceil(this.width / 8), h: 1, m: 1 };
@@ -54,10 +50,7 @@ export class MetricType {
 
   /**
    * Return the true bits of a value.
-   *
-   * @param {unknown} _value
-   * @param {number} _cohort
-   * @param {RapporParams} _params
+   * @param {unknown} _value @param {number} _cohort @param {RapporParams} _params
    * @returns {Uint8Array} of k / 8 bytes; throws ValueError
    */
   bits(_value, _cohort, _params) {
@@ -66,12 +59,8 @@ export class MetricType {
 
   /**
    * Return `bits`, of types whose bits are up to chance with coins from a stream of bytes.
-   *
-   * @param {unknown} value
-   * @param {number} cohort
-   * @param {RapporParams} params
-   * @param {import("./bernoulli.js").ByteStream} _coins
-   * @returns {Uint8Array} throws ValueError
+   * @param {unknown} value @param {number} cohort @param {RapporParams} params
+   * @param {import("./bernoulli.js").ByteStream} _coins @returns {Uint8Array} throws ValueError
    */
   drawnBits(value, cohort, params, _coins) {
     return this.bits(value, cohort, params);
@@ -84,9 +73,7 @@ export class MetricType {
 
   /**
    * Return the only response that fits this type, where metrics have no choice.
-   *
-   * @param {number} _chance
-   * @returns {import("./responses.js").Window | null}
+   * @param {number} _chance @returns {import("./responses.js").Window | null}
    */
   ownResponse(_chance) {
     return null;
@@ -120,9 +107,8 @@ export class MetricType {
   }
 
   /**
-   * Return what so many reports of one value reveal: at most `epsilonPermanent`, and for f0 = f1 at most
-   * as many times `epsilonReport`.
-   *
+   * Return what so many reports of one value reveal: at most `epsilonPermanent`, and for f0 = f1 at most as
+   * many times `epsilonReport`.
    * @param {RapporParams} params @param {number} reports @returns {number}
    */
   epsilonAfter(params, reports) {

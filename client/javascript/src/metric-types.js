@@ -44,7 +44,7 @@ const COIN_DIGITS = 53;
 const UNUSED_DIGITS = 11n;
 /** Between the parts of a tuple that is hashed; no UTF-8 has this byte. */
 const SEPARATOR = 0xff;
-/** What no field can be called, because a result has a column of that name beside its fields'. */
+/** Names that no field can have, because results have columns of these names. */
 const RESULT_COLUMNS = [
   ...["count", "std_error", "count_low", "count_high", "proportion", "prop_std_error", "prop_low"],
   ...["prop_high", "refit", "p_value", "q_value", "detected", "group", "given"],
@@ -74,8 +74,8 @@ export class StringType extends MetricType {
 }
 
 /**
- * Any text, of which a client reports the beginning up to one step: so many bytes, or all of it at the
- * last step. The cohort says which: cohort c is cohort c % cohorts of step floor(c / cohorts).
+ * Any text, of which a client reports the beginning up to one step: so many bytes, or all of it at the last
+ * step. The cohort says which: cohort c is cohort c % cohorts of step floor(c / cohorts).
  */
 export class OpenStringType extends MetricType {
   static typeName = "open-string";
@@ -124,11 +124,9 @@ export class OpenStringType extends MetricType {
   }
 
   /**
-   * Return what is hashed of a value at a step, from 0 to the number of lengths. A value that ends
-   * before the step is followed by the terminator, so that it differs from all that go on.
-   *
-   * @param {Uint8Array} bytes of the value's normal form @param {number} step
-   * @returns {Uint8Array}
+   * Return what is hashed of a value at a step, from 0 to the number of lengths. A value that ends before the
+   * step is followed by the terminator, so that it differs from all that go on.
+   * @param {Uint8Array} bytes of the value's normal form @param {number} step @returns {Uint8Array}
    */
   prefix(bytes, step) {
     if (step === this.steps.length) return bytes;
@@ -323,10 +321,10 @@ export class NumberType extends MetricType {
 
   /**
    * @param {{low: number, high: number}} bounds
-   * @param {{cells: number, window: number}} size outputs of the response, and how many of them are around
-   *   a position
-   * @param {boolean} variance whether clients of cohort 1 report the square of where their value is between
-   *   the bounds
+   * @param {{cells: number, window: number}} size outputs of the response, and how many of them are around a
+   *   position
+   * @param {boolean} variance whether clients of cohort 1 report the square of where their value is between the
+   *   bounds
    */
   constructor({ low, high }, { cells, window }, variance) {
     super();
@@ -431,9 +429,9 @@ const FIELD_TYPES = new Map(
  */
 
 /**
- * Two or three fields as one value: every combination of theirs is a value of its own, under one
- * epsilon whichever field changes. Where all are known and few each has a bit, otherwise they are
- * hashed as strings are.
+ * Two or three fields as one value: every combination of theirs is a value of its own, under one epsilon
+ * whichever field changes. Where all are known and few each has a bit, otherwise they are hashed as strings
+ * are.
  */
 export class JointType extends MetricType {
   static typeName = "joint";
@@ -521,9 +519,7 @@ export class JointType extends MetricType {
 
   /**
    * Return the number of each field's value, in order; of a string field, its normal form.
-   *
-   * @param {unknown} value
-   * @returns {(number | string)[]} throws ValueError
+   * @param {unknown} value @returns {(number | string)[]} throws ValueError
    */
   digits(value) {
     const names = this.fieldNames();
@@ -549,11 +545,9 @@ export class JointType extends MetricType {
   }
 
   /**
-   * Return what is hashed of a tuple: the texts, and the numbers in decimal digits, with a byte
-   * between them that neither has.
-   *
-   * @param {readonly (number | string)[]} parts one a field, as `digits` returns them
-   * @returns {Uint8Array}
+   * Return what is hashed of a tuple: the texts, and the numbers in decimal digits, with a byte between them
+   * that neither has.
+   * @param {readonly (number | string)[]} parts one a field, as `digits` returns them @returns {Uint8Array}
    */
   tupleBytes(parts) {
     const joined = parts.flatMap((part, i) => {

@@ -15,9 +15,7 @@ const rotateLeft = (x, by) => (x << by) | (x >>> (32 - by));
 
 /**
  * Return the finalizer of MurmurHash3, a bijection of the 32-bit words.
- *
- * @param {number} x
- * @returns {number} from 0 to 2^32 - 1
+ * @param {number} x @returns {number} from 0 to 2^32 - 1
  */
 export function fmix32(x) {
   x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
@@ -27,10 +25,7 @@ export function fmix32(x) {
 
 /**
  * Return the hash as its four words; the usual 16 bytes are these, little-endian, one by one.
- *
- * @param {Uint8Array} bytes
- * @param {number} [seed]
- * @returns {Uint32Array} of length 4
+ * @param {Uint8Array} bytes @param {number} [seed] @returns {Uint32Array} of length 4
  */
 export function murmur3x86(bytes, seed = 0) {
   const state = new Int32Array(4).fill(seed);

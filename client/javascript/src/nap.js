@@ -3,12 +3,7 @@
 export class Nap {
   #wake = () => {};
 
-  /**
-   * Sleep for some time, or until woken.
-   *
-   * @param {number} millis
-   * @returns {Promise<void>}
-   */
+  /** Sleep for some time, or until woken. @param {number} millis @returns {Promise<void>} */
   sleep(millis) {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, millis);
@@ -28,9 +23,7 @@ export class Nap {
 
   /**
    * Sleep for some time even if woken, unless a condition holds.
-   *
-   * @param {number} millis
-   * @param {() => boolean} isOver
+   * @param {number} millis @param {() => boolean} isOver
    */
   async sleepThrough(millis, isOver) {
     const end = performance.now() + millis;

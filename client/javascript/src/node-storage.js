@@ -2,7 +2,7 @@
  * Texts kept in files of one directory, for Node, its workers, and any number of processes.
  *
  * Each version of a text is a file of its own, numbered, and made by a hard link, which only the first
- * of several processes gets; so an update is a compare-and-swap, and nobody holds a lock that kill -9
+ * of several processes gets; so an update is a compare-and-swap, and no process holds a lock that kill -9
  * could leave behind. An old number can be taken again once its file is gone, by a process that slept
  * through all later updates; hence each file also names the versions that it came from, and a version
  * that the newest doesn't come from was never stored.
@@ -196,7 +196,7 @@ async function store(folder, current, text) {
 }
 
 /**
- * Write a version under its number, if nobody else has.
+ * Write a version under its number, if no other process has.
  *
  * @param {Folder} folder
  * @param {number} number
@@ -271,7 +271,7 @@ async function removeLeftOver({ directory, name }) {
   }
 }
 
-/** @param {number} pid @returns {boolean} whether there is such a process, as far as can be told */
+/** @param {number} pid @returns {boolean} whether there is such a process, as far as is known */
 function isRunning(pid) {
   try {
     process.kill(pid, 0);

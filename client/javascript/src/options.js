@@ -23,8 +23,8 @@ import { nameOfKey, parseVerifyKey } from "./switch.js";
  * @property {number} [firstRetryMillis] upper end of the first wait (default: one second)
  * @property {number} [longestRetryMillis] upper end of later waits (default: five minutes)
  * @property {string} [ingestKey] the key that the collector asks of this app
- * @property {Readonly<Record<string, string>>} [dimensions] what the app tells of itself, in the clear, such as
- *   {platform: "mac"}; a value that the registry doesn't tell apart is "other", or with `development` an error
+ * @property {Readonly<Record<string, string>>} [dimensions] facts about the app, in the clear, such as
+ *   {platform: "mac"}; a value that the registry doesn't list is "other", or with `development` an error
  * @property {true | string | URL} [switch] where to ask, at most once a day and only when something is sent
  *   anyway, whether metrics are off for now: an address, or true for the collector's own; it can't turn
  *   anything on or raise an epsilon (default: nothing is asked)

@@ -2,7 +2,7 @@
  * Unsent reports, spooled one by one and then put into batches, as plain data in the client's state.
  *
  * Invariants: a batch keeps its id for as long as the collector may have stored it, so no report is ever
- * counted under two ids; reports are sent to the origin alone for which they were recorded; and of a
+ * counted under two ids; reports are sent only to the origin for which they were recorded; and of a
  * metric with reports_per_day = 1 at most one can be stored on a day, as far as the client's clock is
  * right. The tab or process that sends a batch leases it.
  */
@@ -48,7 +48,7 @@ const CLOCK_SLACK = 60_000;
  * @property {string | null} id null while no collector can have stored it
  * @property {string} origin
  * @property {number} day of its oldest report
- * @property {StoredReport[]} reports in ascending order, which tells nothing
+ * @property {StoredReport[]} reports in ascending order, which reveals nothing
  * @property {Lease | null} lease
  * @property {{times: number, until: number}} [rest] until when, in milliseconds since 1970, it isn't sent, for
  *   the collector didn't know what it holds, and how often that was so
@@ -69,14 +69,11 @@ export function emptyOutbox() {
 
 /**
  * How many reports are unsent: in no batch yet, and all; and how many of these rest, and until when at least.
- *
  * @typedef {{spooled: number, waiting: number, rest?: {reports: number, until: number}}} Counts
  */
 
 /**
- * @param {Outbox} outbox
- * @param {string} [origin] by default all
- * @param {number} [now] milliseconds since 1970
+ * @param {Outbox} outbox @param {string} [origin] by default all @param {number} [now] milliseconds since 1970
  * @returns {Counts}
  */
 export function countsOf({ spool, batches }, origin, now = Date.now()) {
@@ -104,9 +101,7 @@ function isResting({ rest }, now) {
 
 /**
  * Return whether reports are of versions that the collector didn't know.
- *
- * @param {StoredBatch[]} resting
- * @returns {(report: StoredReport) => boolean}
+ * @param {StoredBatch[]} resting @returns {(report: StoredReport) => boolean}
  */
 function heldBy(resting) {
   const versions = resting.filter(({ id }) => id === null).flatMap(({ reports }) => reports);
@@ -116,9 +111,7 @@ function heldBy(resting) {
 
 /**
  * Put a report into the outbox.
- *
- * @param {Outbox} outbox is changed
- * @param {StoredReport} report
+ * @param {Outbox} outbox is changed @param {StoredReport} report
  * @param {{origin: string, lasting: boolean, now: number}} about now: milliseconds since 1970
  */
 export function spool(outbox, report, { origin, lasting, now }) {
@@ -127,10 +120,7 @@ export function spool(outbox, report, { origin, lasting, now }) {
 
 /**
  * Note that a report of a metric may have arrived today.
- *
- * @param {Outbox} outbox is changed
- * @param {string} metric
- * @param {number} now milliseconds since 1970
+ * @param {Outbox} outbox is changed @param {string} metric @param {number} now milliseconds since 1970
  */
 export function noteSent(outbox, metric, now) {
   outbox.sentDays = { ...outbox.sentDays, [metric]: dayOf(now) };
@@ -138,10 +128,7 @@ export function noteSent(outbox, metric, now) {
 
 /**
  * Return whether a report of a metric may have arrived today, or one that still waits, ever.
- *
- * @param {Outbox} outbox
- * @param {string} metric
- * @param {number} now milliseconds since 1970
+ * @param {Outbox} outbox @param {string} metric @param {number} now milliseconds since 1970
  */
 export function isSent({ batches, sentDays }, metric, now) {
   const mayHaveArrived = batches.some(
@@ -152,10 +139,7 @@ export function isSent({ batches, sentDays }, metric, now) {
 
 /**
  * Drop a metric's reports that no collector can have.
- *
- * @param {Outbox} outbox is changed
- * @param {string} metric
- * @param {string} origin of the collector
+ * @param {Outbox} outbox is changed @param {string} metric @param {string} origin of the collector
  * @returns {number} how many
  */
 export function dropWaiting(outbox, metric, origin) {
@@ -179,9 +163,7 @@ export function clear(outbox) {
 
 /**
  * Drop what another client may send as well: reports that no collector knows by a batch's id.
- *
- * @param {Outbox} outbox is changed
- * @returns {number} how many reports
+ * @param {Outbox} outbox is changed @returns {number} how many reports
  */
 export function dropUnsent(outbox) {
   const before = countsOf(outbox).waiting;
@@ -191,12 +173,9 @@ export function dropUnsent(outbox) {
 }
 
 /**
- * Put reports into a batch: the oldest in the spool, but of at most one metric with a cohort for life,
- * and no more than the collector takes.
- *
- * @param {Outbox} outbox is changed
- * @param {number} most reports
- * @param {string} origin of the collector
+ * Put reports into a batch: the oldest in the spool, but of at most one metric with a cohort for life, and no
+ * more than the collector takes.
+ * @param {Outbox} outbox is changed @param {number} most reports @param {string} origin of the collector
  * @param {number} [now] milliseconds since 1970
  */
 export function batchSpooled(outbox, most, origin, now = Date.now()) {
@@ -229,11 +208,8 @@ export function batchSpooled(outbox, most, origin, now = Date.now()) {
 }
 
 /**
- * Lease the oldest batch that nobody else is sending, and draw an id for it if it has none.
- *
- * @param {Outbox} outbox is changed
- * @param {Lease} lease
- * @param {string} origin of the collector
+ * Lease the oldest batch that no other tab or process is sending, and draw an id for it if it has none.
+ * @param {Outbox} outbox is changed @param {Lease} lease @param {string} origin of the collector
  * @returns {{id: string, reports: StoredReport[], isNew: boolean} | null} whether its id was drawn now
  */
 export function leaseOldest(outbox, lease, origin) {
@@ -250,13 +226,10 @@ export function leaseOldest(outbox, lease, origin) {
 
 /**
  * Let a batch go: what is settled of it is forgotten, the rest waits for another attempt.
- *
- * @param {Outbox} outbox is changed
- * @param {string} id
- * @param {ReadonlySet<number>} settled indices of reports
- * @param {string | null} [holder] whose attempt it was for which the id was drawn, if no collector can
- *   have stored anything: the id is then forgotten, for to show it again, perhaps from another network,
- *   would tell that it is the same client's
+ * @param {Outbox} outbox is changed @param {string} id @param {ReadonlySet<number>} settled indices of reports
+ * @param {string | null} [holder] whose attempt it was for which the id was drawn, if no collector can have
+ *   stored anything: the id is then forgotten, for to show it again, perhaps from another network, would tell
+ *   that it is the same client's
  * @returns {boolean} whether the batch was there
  */
 export function release(outbox, id, settled, holder = null) {
@@ -272,17 +245,14 @@ export function release(outbox, id, settled, holder = null) {
 
 /**
  * Let a batch go of which the collector doesn't know some versions yet. Their reports rest in a batch of their
- * own, a second at first and then twice as long each time, an hour at most; the others go at once. Nothing
- * of the batch was stored, so both get other ids, unless an earlier attempt may have stored all of it
- * under this one: then the whole batch rests, or a report might count twice.
- *
- * @param {Outbox} outbox is changed
- * @param {string} id
- * @param {{unknown: {metric: string, version: number}[], refused: ReadonlySet<number>}} answer refused:
- *   indices of reports that will never be accepted
+ * own, a second at first and then twice as long each time, an hour at most; the others go at once. Nothing of
+ * the batch was stored, so both get other ids, unless an earlier attempt may have stored all of it under this
+ * one: then the whole batch rests, or a report might count twice.
+ * @param {Outbox} outbox is changed @param {string} id
+ * @param {{unknown: {metric: string, version: number}[], refused: ReadonlySet<number>}} answer refused: indices
+ *   of reports that will never be accepted
  * @param {string | null} holder whose attempt it was for which the id was drawn, if it was
- * @param {number} [now] milliseconds since 1970
- * @returns {boolean} whether the batch was there
+ * @param {number} [now] milliseconds since 1970 @returns {boolean} whether the batch was there
  */
 export function putOff(outbox, id, { unknown, refused }, holder, now = Date.now()) {
   const batch = outbox.batches.find((candidate) => candidate.id === id);
@@ -310,11 +280,8 @@ export function putOff(outbox, id, { unknown, refused }, holder, now = Date.now(
 
 /**
  * Drop reports of what is switched off, but for those that are being sent.
- *
- * @param {Outbox} outbox is changed
- * @param {(metric: string, version: number) => boolean} isOff
- * @param {number} now milliseconds since 1970
- * @returns {number} how many
+ * @param {Outbox} outbox is changed @param {(metric: string, version: number) => boolean} isOff
+ * @param {number} now milliseconds since 1970 @returns {number} how many
  */
 export function dropOff(outbox, isOff, now) {
   const before = countsOf(outbox).waiting;
@@ -331,13 +298,10 @@ export function dropOff(outbox, isOff, now) {
 }
 
 /**
- * Drop reports whose batch the collector might have forgotten, and the oldest beyond the bounds; but
- * nothing that is being sent: nobody knows whether the collector has it already.
- *
- * @param {Outbox} outbox is changed
- * @param {{reports: number, bytes: number}} most
- * @param {number} now milliseconds since 1970
- * @returns {Record<string, number>} dropped reports by reason
+ * Drop reports whose batch the collector might have forgotten, and the oldest beyond the bounds; but nothing
+ * that is being sent: the collector may have it already.
+ * @param {Outbox} outbox is changed @param {{reports: number, bytes: number}} most
+ * @param {number} now milliseconds since 1970 @returns {Record<string, number>} dropped reports by reason
  */
 export function trim(outbox, most, now) {
   const before = countsOf(outbox).waiting;
@@ -382,7 +346,6 @@ function bytesOf({ reports }) {
 
 /**
  * Whether a batch is being sent. A clock that was set back leases nothing.
- *
  * @param {StoredBatch} batch @param {number} now milliseconds since 1970
  */
 function isLeased({ lease }, now) {

@@ -27,10 +27,8 @@ export const MOST_COHORTS = 65_535;
 
 /**
  * Check the parameters.
- *
  * @param {Record<string, unknown>} given k, h, m, f or f0 and f1, p, q
- * @param {string} path what to call them in an error
- * @returns {Readonly<RapporParams>}
+ * @param {string} path what to call them in an error @returns {Readonly<RapporParams>}
  */
 export function makeParams(given, path) {
   const k = integer(given.k, `${path}.k`, 8, MOST_BITS, 8);
@@ -75,9 +73,7 @@ function permanentNoise(given, path) {
 
 /**
  * Return the chances by name: f, p and q, or f0, f1, p and q.
- *
- * @param {Readonly<RapporParams>} params
- * @returns {Record<string, number>}
+ * @param {Readonly<RapporParams>} params @returns {Record<string, number>}
  */
 export function noiseOf({ f, f0, f1, p, q }) {
   return f0 === f1 ? { f, p, q } : { f0, f1, p, q };
@@ -92,7 +88,6 @@ export function shownNoise(params) {
 /**
  * Return by how much a true 1 makes a permanent 1 likelier, and a true 0 a permanent 0: logarithms of the
  * ratios of their chances.
- *
  * @param {{f0: number, f1: number}} params
  */
 export function permanentLogRatios({ f0, f1 }) {
@@ -100,9 +95,8 @@ export function permanentLogRatios({ f0, f1 }) {
 }
 
 /**
- * Return by how much a true 1 makes a reported 1 likelier, and a true 0 a reported 0: logarithms of
- * the ratios of their chances.
- *
+ * Return by how much a true 1 makes a reported 1 likelier, and a true 0 a reported 0: logarithms of the ratios
+ * of their chances.
  * @param {{f0: number, f1: number, p: number, q: number}} params
  */
 export function reportLogRatios({ f0, f1, p, q }) {
@@ -123,11 +117,9 @@ export function reportLogRatios({ f0, f1, p, q }) {
 }
 
 /**
- * Return the same of so many reports of one permanent response: of reports that are all 1, and all 0, which
- * are the extremes.
- *
- * @param {{f0: number, f1: number, p: number, q: number}} params
- * @param {number} reports
+ * Return the same of so many reports of one permanent response: of reports that are all 1, and all 0, which are
+ * the extremes.
+ * @param {{f0: number, f1: number, p: number, q: number}} params @param {number} reports
  */
 export function repeatedLogRatios({ f0, f1, p, q }, reports) {
   const logRatio = (/** @type {number} */ ifOne, /** @type {number} */ ifZero) => {

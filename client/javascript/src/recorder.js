@@ -69,10 +69,7 @@ const UNDRAWN = { digest: null, cohort: 0, permanent: "" };
 
 /**
  * Return a value's entry: all of it that is kept.
- *
- * @param {import("./encoder.js").Encoder} encoder
- * @param {unknown} value
- * @param {number} seconds since 1970
+ * @param {import("./encoder.js").Encoder} encoder @param {unknown} value @param {number} seconds since 1970
  * @param {boolean} [atOnce] whether the client doesn't wait for its first period
  * @returns {Entry} throws ValueError, RandomnessError
  */
@@ -91,11 +88,8 @@ export function recordingOf({ encoder, seconds, answer, atOnce }) {
 
 /**
  * Return, by metric, the day on which the first period starts of each that waits for it.
- *
- * @param {Iterable<import("./encoder.js").Encoder>} encoders
- * @param {import("./ledger.js").Account} account
- * @param {Readonly<import("./registry.js").Registry>} registry
- * @param {number} seconds since 1970
+ * @param {Iterable<import("./encoder.js").Encoder>} encoders @param {import("./ledger.js").Account} account
+ * @param {Readonly<import("./registry.js").Registry>} registry @param {number} seconds since 1970
  * @returns {Record<string, string>}
  */
 export function firstPeriods(encoders, account, registry, seconds) {
@@ -115,14 +109,10 @@ export function firstPeriods(encoders, account, registry, seconds) {
 
 /**
  * Enter recordings into the account, and their reports into the outbox.
- *
  * @param {import("./state.js").State} state is changed
- * @param {Readonly<import("./registry.js").Registry>} registry
- * @param {string} origin of the collector
- * @param {readonly Entry[]} entries
- * @param {{reports: number, bytes: number}} most reports in the outbox
- * @param {string | null} [switchKey] as of `refusalBy`
- * @returns {Stored}
+ * @param {Readonly<import("./registry.js").Registry>} registry @param {string} origin of the collector
+ * @param {readonly Entry[]} entries @param {{reports: number, bytes: number}} most reports in the outbox
+ * @param {string | null} [switchKey] as of `refusalBy` @returns {Stored}
  */
 export function commit(state, registry, origin, entries, most, switchKey = null) {
   const { account, outbox } = state;
@@ -186,7 +176,7 @@ export class Recorder {
   #since = 0;
   #lastTook = 0;
   #failures = 0;
-  #hurry = false;
+  #isFlushing = false;
   #stopped = false;
   #nap = new Nap();
   /** @type {Promise<void> | null} */
@@ -206,11 +196,8 @@ export class Recorder {
   /**
    * Return why a period's answer needn't be drawn: the account refuses it, and has nothing to note of that.
    * Null if that is seen only when it is stored, after what waits.
-   *
-   * @param {import("./encoder.js").Encoder} encoder
-   * @param {number} seconds since 1970
-   * @param {boolean} [atOnce] whether the client doesn't wait for its first period
-   * @returns {string | null}
+   * @param {import("./encoder.js").Encoder} encoder @param {number} seconds since 1970
+   * @param {boolean} [atOnce] whether the client doesn't wait for its first period @returns {string | null}
    */
   refusal(encoder, seconds, atOnce) {
     const { memory, name } = encoder.metric;
@@ -235,14 +222,13 @@ export class Recorder {
   /** @returns {Promise<void>} fulfilled once all that was recorded so far is stored, or given up */
   async flush() {
     if (!this.#work) return;
-    this.#hurry = true;
+    this.#isFlushing = true;
     this.#nap.wake();
     await this.#work;
   }
 
   /**
    * Give up what isn't on its way to the storage.
-   *
    * @returns {{lost: number, ended: Promise<void>}} how many, and when the rest is stored
    */
   stop() {
@@ -259,7 +245,7 @@ export class Recorder {
       const entries = this.#pending.splice(0, MOST_AT_ONCE);
       if (entries.length) await this.#attempt(entries);
     }
-    this.#hurry = false;
+    this.#isFlushing = false;
     this.#work = null;
   }
 
@@ -273,7 +259,7 @@ export class Recorder {
   }
 
   #isDue() {
-    return this.#hurry || this.#pending.length >= this.#options.batchSize;
+    return this.#isFlushing || this.#pending.length >= this.#options.batchSize;
   }
 
   /** @param {Entry[]} entries */

@@ -37,7 +37,7 @@ const USUAL_CAP = 100;
 /** Enough for 2^6 combinations, of which one is left for others. */
 const MOST_DIMENSIONS = 5;
 const USUAL_MIN_REPORTS = 100;
-/** Smaller slices hide nobody. */
+/** Smaller slices hide no client. */
 const LEAST_MIN_REPORTS = 10;
 const COMMON = [
   ...["version", "type", "description", "owner", "expires", "mode", "memory", "response"],
@@ -72,10 +72,10 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @property {Readonly<import("./params.js").RapporParams>} params
  * @property {import("./responses.js").Response} response
  * @property {Readonly<Group> | null} group of metrics of which a client answers one
- * @property {readonly Readonly<import("./dimensions.js").Dimension>[]} dimensions what its reports tell of the
+ * @property {readonly Readonly<import("./dimensions.js").Dimension>[]} dimensions what its reports state about the
  *   app, in the clear
  * @property {number} minReports combinations of dimensions with fewer reports on a day are counted as others
- * @property {string} slice what its reports say of this app
+ * @property {string} slice what its reports state about this app
  * @property {number} epsilonPermanent what all reports of one value reveal
  * @property {number} epsilonReport what one report reveals
  * @property {number} price what an admitted answer costs, however often it is reported
@@ -87,7 +87,7 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @typedef {object} Group
  * @property {string} name
  * @property {readonly string[]} metrics at least two
- * @property {"life" | "period"} choice whether a client's metric stays the same, or is chosen anew for
+ * @property {"life" | "period"} choice whether a client's metric stays the same, or is chosen for
  *   each period
  */
 
@@ -95,14 +95,13 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @typedef {object} Registry
  * @property {string} application
  * @property {ReadonlyMap<string, Readonly<Metric>>} metrics
- * @property {ReadonlyMap<string, Readonly<import("./dimensions.js").Dimension>>} dimensions what an app may tell
+ * @property {ReadonlyMap<string, Readonly<import("./dimensions.js").Dimension>>} dimensions what an app may state
  *   of itself; those of its metrics, and others
  * @property {number | null} lifetimeEpsilon bound on the prices of all answers ever, if there is one
  */
 
 /**
  * Check a registry.
- *
  * @param {unknown} given what parsing a metrics.toml gives: {application, metrics: {name: {...}}}
  * @returns {Readonly<Registry>} throws MetricError
  */
@@ -113,24 +112,23 @@ export function makeRegistry(given) {
   const name = sentence(application, "application");
   const entries = Object.entries(table(metrics, "metrics"));
   if (!entries.length) throw new MetricError("metrics: must have at least one metric");
-  const told = makeDimensions(dimensions ?? {});
+  const declared = makeDimensions(dimensions ?? {});
   const made = entries.map(
-    ([key, entry]) => /** @type {const} */ ([key, makeMetric(name, key, entry, told)]),
+    ([key, entry]) => /** @type {const} */ ([key, makeMetric(name, key, entry, declared)]),
   );
   return Object.freeze({
     application: name,
     metrics: inGroups(new Map(made), groups ?? {}),
-    dimensions: told,
+    dimensions: declared,
     lifetimeEpsilon: budget === undefined ? null : positive(budget, "lifetime_epsilon"),
   });
 }
 
 /**
- * Return the registry of an app that tells this of itself in each report's slice.
- *
+ * Return the registry of an app whose reports state this about it.
  * @param {Readonly<Registry>} registry
- * @param {unknown} given texts by dimension; one that is left out, or a value that isn't told apart, is "other"
- * @param {boolean} strict refuse a value that isn't told apart: an app's author may have mistyped it
+ * @param {unknown} given texts by dimension; one that is left out, or a value that isn't listed, is "other"
+ * @param {boolean} strict refuse a value that isn't listed: an app's author may have mistyped it
  * @returns {Readonly<Registry>} throws MetricError
  */
 export function telling(registry, given, strict) {
@@ -160,12 +158,8 @@ export function telling(registry, given, strict) {
 
 /**
  * Check one metric's entry.
- *
- * @param {string} application
- * @param {string} name
- * @param {unknown} given
- * @param {Registry["dimensions"]} [dimensions] of the registry
- * @returns {Readonly<Metric>} throws MetricError
+ * @param {string} application @param {string} name @param {unknown} given
+ * @param {Registry["dimensions"]} [dimensions] of the registry @returns {Readonly<Metric>} throws MetricError
  */
 export function makeMetric(application, name, given, dimensions = new Map()) {
   const path = `metrics.${name}`;
@@ -227,15 +221,14 @@ export function makeMetric(application, name, given, dimensions = new Map()) {
 }
 
 /**
- * Return the dimensions that a metric's reports tell.
- *
+ * Return the dimensions that a metric's reports state.
  * @param {Record<string, unknown>} entry @param {Registry["dimensions"]} known @param {string} metricPath
  */
 function toldOf(entry, known, metricPath) {
   const path = `${metricPath}.dimensions`;
   if (entry.dimensions === undefined) return Object.freeze([]);
   const names = list(entry.dimensions, path, 1, MOST_DIMENSIONS, "texts");
-  const told = names.map((name, i) => {
+  const named = names.map((name, i) => {
     const dimension = known.get(/** @type {string} */ (name));
     if (!dimension) {
       const named = [...known.keys()].join(", ") || "those of the table dimensions, which is missing";
@@ -246,13 +239,12 @@ function toldOf(entry, known, metricPath) {
     }
     return dimension;
   });
-  checkCombinations(told, path);
-  return Object.freeze(told);
+  checkCombinations(named, path);
+  return Object.freeze(named);
 }
 
 /**
  * Return what has a response; mode "once" leaves no choice.
- *
  * @param {Record<string, unknown>} entry @param {Metric["mode"]} mode @param {string} path
  */
 function memoryOf(entry, mode, path) {
@@ -271,7 +263,6 @@ function memoryOf(entry, mode, path) {
 
 /**
  * Return how a value's bits are blurred, and with which noise.
- *
  * @param {Record<string, unknown>} entry @param {import("./metric-type.js").MetricType} type
  * @param {Metric["mode"]} mode @param {string} path
  * @returns {{response: import("./responses.js").Response, noise: Record<string, unknown>}}
@@ -327,7 +318,6 @@ function subsetOf({ size }, type, chance, path) {
 
 /**
  * Return f (or f0 and f1), p and q, of which modes with one response may leave out some.
- *
  * @param {Record<string, unknown>} entry @param {Metric["mode"]} mode @param {string} path
  */
 function unaryNoise({ f, f0, f1, p, q }, mode, path) {
@@ -344,9 +334,7 @@ function unaryNoise({ f, f0, f1, p, q }, mode, path) {
 
 /**
  * Return the metrics with the groups that they are in.
- *
- * @param {Map<string, Readonly<Metric>>} metrics
- * @param {unknown} given
+ * @param {Map<string, Readonly<Metric>>} metrics @param {unknown} given
  * @returns {Map<string, Readonly<Metric>>} throws MetricError
  */
 function inGroups(metrics, given) {
@@ -402,9 +390,8 @@ function makeGroup(name, given, metrics) {
 
 /**
  * Return how many answers a client gives, and for how long one lasts.
- *
- * @param {Record<string, unknown>} entry @param {Metric["memory"]} memory
- * @param {Metric["mode"]} mode @param {string} path
+ * @param {Record<string, unknown>} entry @param {Metric["memory"]} memory @param {Metric["mode"]} mode
+ * @param {string} path
  */
 function checkCaps(entry, memory, mode, path) {
   const cap = (/** @type {string} */ key) => {
@@ -420,7 +407,6 @@ function checkCaps(entry, memory, mode, path) {
 
 /**
  * Return all that reports depend on; it is fixed for a version.
- *
  * @param {Readonly<Metric>} metric
  * @returns {Record<string, unknown>} as JSON can hold it, its keys always in the same order
  */
@@ -441,21 +427,19 @@ export function definitionOf({ type, params, mode, memory, periodDays, response 
 
 /**
  * Return what so many reports of one answer reveal.
- *
  * @param {Readonly<Metric>} metric @param {number} reports @returns {number}
  */
 export function epsilonAfter({ response, type, params }, reports) {
   return response.epsilonAfter(type, params, reports);
 }
 
-/** @param {Readonly<Metric>} metric @returns {number} what it costs at most if times alone decide */
+/** @param {Readonly<Metric>} metric @returns {number} what it costs at most if only times decide */
 export function reserveOf({ price, memory, maxAnswers }) {
   return price * (memory === "period" ? maxAnswers : 1);
 }
 
 /**
- * Return what metrics cost at most if times alone decide: a group costs as its dearest metric.
- *
+ * Return what metrics cost at most if only times decide: a group costs as its dearest metric.
  * @param {readonly Readonly<Metric>[]} metrics @returns {number}
  */
 export function reserveOfAll(metrics) {
@@ -470,7 +454,6 @@ export function reserveOfAll(metrics) {
 
 /**
  * Refuse a mode that has a response too many or too few.
- *
  * @param {Metric["mode"]} mode @param {import("./params.js").RapporParams} params @param {string} path
  */
 function checkMode(mode, params, path) {

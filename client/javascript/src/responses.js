@@ -43,15 +43,14 @@ export const UNARY = Object.freeze({
 });
 
 /**
- * A report in which a fixed number of cells is set: w outcomes of one kind are favoured, with probability
- * q, and d - w aren't, so that no report is more than q (d - w) / ((1 - q) w) times as probable under one
- * value as under another.
+ * A report in which a fixed number of cells is set: w outcomes of one kind are favoured, with probability q,
+ * and d - w aren't, so that no report is more than q (d - w) / ((1 - q) w) times as probable under one value as
+ * under another.
  */
 class Cells {
   /**
-   * @param {number} cells d, at least 2
-   * @param {number} width w, from 1 to d - 1
-   * @param {number} chance q, above w/d and below 1: of what tells of the value
+   * @param {number} cells d, at least 2 @param {number} width w, from 1 to d - 1
+   * @param {number} chance q, above w/d and below 1: of the outcomes that favour the value
    */
   constructor(cells, width, chance) {
     this.cells = cells;
@@ -64,7 +63,7 @@ class Cells {
     return Math.log(chance * (cells - width)) - Math.log((1 - chance) * width);
   }
 
-  /** Each report would be drawn anew from the value itself. */
+  /** Each report would be drawn from the value itself. */
   epsilonPermanent() {
     return Infinity;
   }
@@ -74,17 +73,13 @@ class Cells {
     return reports * this.epsilonReport();
   }
 
-  /**
-   * @param {RapporParams} params
-   * @returns {(permanent: Uint8Array, stream: ByteStream) => Uint8Array}
-   */
+  /** @param {RapporParams} params @returns {(permanent: Uint8Array, stream: ByteStream) => Uint8Array} */
   drawer({ k }) {
     return (permanent, stream) => filterOf(this.draw(bitOf(permanent), stream), k);
   }
 
   /**
-   * @param {number} _own the category or position
-   * @param {ByteStream} _stream
+   * @param {number} _own the category or position @param {ByteStream} _stream
    * @returns {number[]} the cells that are set
    */
   draw(_own, _stream) {
@@ -93,8 +88,8 @@ class Cells {
 }
 
 /**
- * Subset selection: a set of w categories that holds one's own with probability q; the others are uniform
- * among those that are left. w = 1 is generalized randomized response.
+ * Subset selection: a set of w categories that holds one's own with probability q; the others are uniform among
+ * those that are left. w = 1 is generalized randomized response.
  */
 export class Subset extends Cells {
   name = "subset";

@@ -27,7 +27,7 @@ const LONGEST_KEEPALIVE = 60_000;
 const DNS_CODES = /^(ENOTFOUND|EAI_\w+|ERR_DNS\w*)$/;
 const TLS_CODES =
   /^(ERR_(TLS|SSL)\w*|CERT_\w+|DEPTH_ZERO_\w+|SELF_SIGNED_\w+|UNABLE_TO_\w+|HOSTNAME_MISMATCH|EPROTO)$/;
-/** Nobody was there, or nobody who could be trusted: nothing was sent. */
+/** No server was reached that could be trusted: nothing was sent. */
 const NOT_SENT_CODES =
   /^(ENOTFOUND|EAI_\w+|ECONNREFUSED|ERR_TLS_CERT\w*|CERT_\w+|DEPTH_ZERO_\w+|SELF_SIGNED_\w+|UNABLE_TO_\w+|HOSTNAME_MISMATCH)$/;
 const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
@@ -46,15 +46,13 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
 /** @typedef {{metric: string, version: number}} Version */
 
 /**
- * What became of an attempt: `partly` names, by index, the reports that will never be accepted; `unknown`
- * names versions that the collector doesn't know yet, whose reports are to be kept, and may name such, too;
+ * What became of an attempt: `partly` names, by index, the reports that will never be accepted; `unknown` names
+ * versions that the collector doesn't know yet, whose reports are to be kept, and may name such, too;
  * `mayBeStored` is whether the collector may have stored the batch although it is to be sent again.
- *
- * @typedef {{kind: "delivered"}
- *   | {kind: "retry", asked: number, mayBeStored: boolean, error: DeliveryFailure}
- *   | {kind: "refused", reason: string, error: DeliveryFailure}
- *   | {kind: "partly", refused: Set<number>, reason: string, error: DeliveryFailure}
- *   | {kind: "unknown", unknown: Version[], refused: Set<number>, reason: string, error: DeliveryFailure}} Outcome
+ * @typedef {{kind: "delivered"} | {kind: "retry", asked: number, mayBeStored: boolean, error: DeliveryFailure}
+ *   | {kind: "refused", reason: string, error: DeliveryFailure} | {kind: "partly", refused: Set<number>,
+ *   reason: string, error: DeliveryFailure} | {kind: "unknown", unknown: Version[], refused: Set<number>,
+ *   reason: string, error: DeliveryFailure}} Outcome
  */
 
 /** Posts batches to one collector. */
@@ -67,8 +65,8 @@ export class Sender {
 
   /**
    * @param {URL} address the collector's base address
-   * @param {{timeout: number, fetch?: typeof globalThis.fetch, ingestKey?: string}} options
-   *   timeout in milliseconds
+   * @param {{timeout: number, fetch?: typeof globalThis.fetch, ingestKey?: string}} options timeout in
+   *   milliseconds
    */
   constructor(address, { timeout, fetch, ingestKey }) {
     this.#url = `${address.href.replace(/\/+$/, "")}/v1/reports`;
@@ -78,23 +76,14 @@ export class Sender {
   }
 
   /**
-   * Try once; twice if the compact form isn't understood. Never throws for anything that the network or
-   * the server does.
-   *
-   * @param {{id: string, reports: readonly import("./batch.js").StoredReport[]}} batch its reports in
-   *   ascending order: answers name them by their places
-   * @param {{signal: AbortSignal, outliveThePage: boolean}} options
-   * @returns {Promise<Outcome>}
+   * Try once; twice if the compact form isn't understood. Never throws for anything that the network or the
+   * server does.
+   * @param {{id: string, reports: readonly import("./batch.js").StoredReport[]}} batch its reports in ascending
+   *   order: answers name them by their places
+   * @param {{signal: AbortSignal, outliveThePage: boolean}} options @returns {Promise<Outcome>}
    */
   async post({ id, reports }, { signal, outliveThePage }) {
-    const attempt = new AbortController();
-    const giveUp = () => attempt.abort();
-    let timedOut = false;
-    const timer = setTimeout(() => {
-      timedOut = true;
-      giveUp();
-    }, this.#timeout);
-    signal.addEventListener("abort", giveUp);
+    const attempt = this.#beginAttempt(signal);
     /** @param {string | ArrayBuffer} body @param {string} mediaType */
     const request = async (body, mediaType) => {
       const send = this.#fetch ?? globalThis.fetch;
@@ -121,26 +110,21 @@ export class Sender {
       return await request(bodyOf(id, reports), "application/json");
     } catch (error) {
       const seconds = `no complete answer in ${this.#timeout / 1_000} s`;
-      const failure = timedOut ? failed("timeout", null, seconds) : explain(error);
+      const failure = attempt.timedOut() ? failed("timeout", null, seconds) : explain(error);
       const mayBeStored = !codesOf(error).some((code) => NOT_SENT_CODES.test(code));
       return { kind: "retry", asked: 0, mayBeStored, error: failure };
     } finally {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", giveUp);
+      attempt.end();
     }
   }
 
   /**
    * Ask for the switch, once, as every client does: without key, cookie, or anything of an earlier answer.
-   *
    * @param {string} address @param {AbortSignal} signal
    * @returns {Promise<Uint8Array | null>} at most `SWITCH_BYTES` of it; null if there is none (never rejects)
    */
   async fetchSwitch(address, signal) {
-    const attempt = new AbortController();
-    const giveUp = () => attempt.abort();
-    const timer = setTimeout(giveUp, this.#timeout);
-    signal.addEventListener("abort", giveUp);
+    const attempt = this.#beginAttempt(signal);
     try {
       const send = this.#fetch ?? globalThis.fetch;
       const response = await send(address, {
@@ -154,9 +138,25 @@ export class Sender {
     } catch {
       return null;
     } finally {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", giveUp);
+      attempt.end();
     }
+  }
+
+  /** Return what ends an attempt in time, or when `outer` does. @param {AbortSignal} outer */
+  #beginAttempt(outer) {
+    const controller = new AbortController();
+    const abort = () => controller.abort();
+    let timedOut = false;
+    const timer = setTimeout(() => {
+      timedOut = true;
+      abort();
+    }, this.#timeout);
+    outer.addEventListener("abort", abort);
+    const end = () => {
+      clearTimeout(timer);
+      outer.removeEventListener("abort", abort);
+    };
+    return { signal: controller.signal, end, timedOut: () => timedOut };
   }
 }
 
@@ -167,12 +167,8 @@ function isUnknownForm(outcome) {
 
 /**
  * Return what an answer means.
- *
- * @param {number} status
- * @param {string} body
- * @param {number} count reports in the batch
- * @param {number} [asked] milliseconds of Retry-After
- * @returns {Outcome}
+ * @param {number} status @param {string} body @param {number} count reports in the batch
+ * @param {number} [asked] milliseconds of Retry-After @returns {Outcome}
  */
 export function classifyResponse(status, body, count, asked = 0) {
   const answer = parse(body);
@@ -209,11 +205,9 @@ function explainStatus(status, answer) {
 }
 
 /**
- * Return why there was no answer, as far as `fetch` reveals it. Its own text isn't repeated: some
- * quote the address.
- *
- * @param {unknown} error
- * @returns {DeliveryFailure}
+ * Return why there was no answer, as far as `fetch` reveals it. Its own text isn't repeated: some quote the
+ * address.
+ * @param {unknown} error @returns {DeliveryFailure}
  */
 function explain(error) {
   const codes = codesOf(error);
@@ -250,7 +244,6 @@ function failed(kind, status, detail) {
 
 /**
  * Return the indices that the errors name, or null unless all of them name reports of the batch.
- *
  * @param {unknown} errors @param {number} count
  */
 function namedReports(errors, count) {
@@ -262,7 +255,6 @@ function namedReports(errors, count) {
 
 /**
  * Return which metrics and versions the collector doesn't know yet.
- *
  * @param {any} unknown @returns {Version[]}
  */
 function namedVersions(unknown) {

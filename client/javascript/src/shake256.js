@@ -33,9 +33,7 @@ export class Shake256 {
 
   /**
    * Overwrite the array with the stream's next bytes.
-   *
-   * @param {Uint8Array} target
-   * @returns {Uint8Array} the target
+   * @param {Uint8Array} target @returns {Uint8Array} the target
    */
   fill(target) {
     for (let i = 0; i < target.length; i++) {
@@ -60,7 +58,6 @@ const moved = new Int32Array(50);
 
 /**
  * Permute the state in place (FIPS 202, section 3.3).
- *
  * @param {Int32Array} state lane (x, y) is words 2 (x + 5 y) and one more
  */
 function keccakF(state) {

@@ -42,8 +42,7 @@ export class StateStore {
   #secret = null;
 
   /**
-   * @param {import("./storage.js").KeptTexts} storage
-   * @param {string} application each has a state of its own
+   * @param {import("./storage.js").KeptTexts} storage @param {string} application each has a state of its own
    */
   constructor(storage, application) {
     this.#storage = updaterOf(storage);
@@ -52,13 +51,11 @@ export class StateStore {
 
   /**
    * Return the client's secret, drawing it if there is no state yet.
-   *
-   * @param {Readonly<import("./registry.js").Registry>} registry
-   * @param {string} origin of the collector
+   * @param {Readonly<import("./registry.js").Registry>} registry @param {string} origin of the collector
    * @param {number} seconds since 1970
    * @returns {Promise<{secret: Uint8Array, account: State["account"], counts: import("./outbox.js").Counts,
-   *   lost: number}>} with the unsent reports, and how many were given up because the state is a copy;
-   *   throws StorageError if it is damaged, RandomnessError, and what the storage throws
+   *   lost: number}>} with the unsent reports, and how many were given up because the state is a copy; throws
+   *   StorageError if it is damaged, RandomnessError, and what the storage throws
    */
   async open(registry, origin, seconds) {
     let lost = 0;
@@ -88,11 +85,9 @@ export class StateStore {
   }
 
   /**
-   * Change the state. The work may be done several times over, on different states, before one is
-   * stored; what it returned then is returned.
-   *
-   * @template T
-   * @param {(state: State) => T} work changes the state in place
+   * Change the state. The work may be done several times over, on different states, before one is stored; what
+   * it returned then is returned.
+   * @template T @param {(state: State) => T} work changes the state in place
    * @returns {Promise<T>} throws StateGoneError if it isn't the state that was opened any more
    */
   async change(work) {
@@ -122,9 +117,8 @@ export class StateStore {
 
   /**
    * Draw another secret; the account stays, and counts that.
-   *
-   * @returns {Promise<number>} how many unsent reports were deleted; throws StorageError if there is no
-   *   state, or it is damaged
+   * @returns {Promise<number>} how many unsent reports were deleted; throws StorageError if there is no state,
+   *   or it is damaged
    */
   async reset() {
     let cleared = 0;
@@ -132,7 +126,7 @@ export class StateStore {
       if (!state) throw new StorageError(`${this.#key}: there is no state to reset`);
       state.secret = toHex(randomBytes(SECRET_BYTES));
       countReset(state.account);
-      // Unsent reports were drawn with the old secret; beside new ones they would link both.
+      // Unsent reports were drawn with the old secret; together with new ones they link the two.
       cleared = clear(state.outbox);
       return state;
     });
@@ -141,7 +135,6 @@ export class StateStore {
 
   /**
    * Delete the unsent reports, if there are any; the rest stays, and nothing is made.
-   *
    * @returns {Promise<number>} how many; throws StorageError if the state is damaged
    */
   async clearOutbox() {
@@ -199,11 +192,7 @@ function toJson({ secret, account, outbox, switches }) {
   return JSON.stringify({ secret, account, outbox, switches });
 }
 
-/**
- * @param {string} text
- * @param {string} key what to call it in an error
- * @returns {State} throws StorageError
- */
+/** @param {string} text @param {string} key what to call it in an error @returns {State} throws StorageError */
 export function parse(text, key) {
   const [format, sum] = text.split(" ", 2);
   const known = format === FORMAT;
@@ -221,11 +210,7 @@ export function parse(text, key) {
   return state;
 }
 
-/**
- * Return a checksum against damage, not against malice.
- *
- * @param {string} json
- */
+/** Return a checksum against damage, not against malice. @param {string} json */
 function checksum(json) {
   const words = murmur3x86(encoder.encode(json));
   return Array.from(words, (word) => word.toString(16).padStart(8, "0")).join("");

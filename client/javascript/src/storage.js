@@ -151,7 +151,7 @@ export function indexedDbStorage(name = "hubbub") {
 
 const STORE = "texts";
 
-/** @param {string} name @returns {Promise<boolean>} true also where the browser doesn't say */
+/** @param {string} name @returns {Promise<boolean>} true also where the browser doesn't know */
 async function mayExist(name) {
   try {
     const found = await /** @type {IDBFactory} */ (globalThis.indexedDB).databases();

@@ -54,8 +54,7 @@ export class SwitchError extends HubbubError {}
 
 /**
  * By the key that signed them, or "" where an app has none. What another key signed, or none, isn't obeyed: an
- * app that got a key, or another one, may have been given a file by whoever made it necessary.
- *
+ * app that got a key, or another one, may have been given a file by the thief of the old one.
  * @typedef {Record<string, KeptSwitch>} KeptSwitches
  */
 
@@ -65,9 +64,7 @@ export class SwitchError extends HubbubError {}
 
 /**
  * Read a file; its signature isn't looked at.
- *
- * @param {Uint8Array} bytes
- * @returns {SwitchFile} throws SwitchError
+ * @param {Uint8Array} bytes @returns {SwitchFile} throws SwitchError
  */
 export function parseSwitch(bytes) {
   if (bytes.length >= SWITCH_BYTES) {
@@ -141,12 +138,9 @@ function wrong(field, found, expected) {
 /**
  * Reject unless an application may obey a file at a moment. One from the future would outlast all that are
  * issued until then.
- *
- * @param {SwitchFile} file
- * @param {string} application
+ * @param {SwitchFile} file @param {string} application
  * @param {Uint8Array | null} key with it, the file must be signed, with this key
- * @param {number} now milliseconds since 1970
- * @returns {Promise<void>} rejects with SwitchError
+ * @param {number} now milliseconds since 1970 @returns {Promise<void>} rejects with SwitchError
  */
 export async function checkSwitch({ document, body, signature }, application, key, now) {
   if (document.application !== application) {
@@ -218,10 +212,8 @@ export function nameOfKey(key) {
 
 /**
  * Return why a client doesn't report a metric in a period, if so.
- *
  * @param {import("./state.js").State} state
- * @param {string | null} switchKey as of `nameOfKey`; null: the app has no switch
- * @returns {Refusal}
+ * @param {string | null} switchKey as of `nameOfKey`; null: the app has no switch @returns {Refusal}
  */
 export function refusalBy(state, switchKey) {
   const document = documentOf(state, switchKey);
@@ -237,8 +229,7 @@ export function refusalBy(state, switchKey) {
 }
 
 /**
- * Return whether nobody reports a metric's version, which goes for what waits, too.
- *
+ * Return whether no client reports a metric's version, which goes for what waits, too.
  * @param {import("./state.js").State} state @param {string | null} switchKey as of `refusalBy`
  * @returns {(metric: string, version: number) => boolean}
  */
@@ -254,7 +245,6 @@ function documentOf({ switches }, switchKey) {
 
 /**
  * Whether a day has passed since the switch was asked for; also if a clock was set back.
- *
  * @param {import("./state.js").State} state @param {number} now milliseconds since 1970
  * @param {string} switchKey as of `nameOfKey`
  */
@@ -265,9 +255,7 @@ export function isFetchDue({ switches }, now, switchKey) {
 
 /**
  * Return whether the switch is to be asked for now; then no other tab or process does so for a day.
- *
- * @param {import("./state.js").State} state is changed
- * @param {number} now milliseconds since 1970
+ * @param {import("./state.js").State} state is changed @param {number} now milliseconds since 1970
  * @param {string} switchKey as of `nameOfKey`
  */
 export function claimFetch(state, now, switchKey) {
@@ -279,11 +267,8 @@ export function claimFetch(state, now, switchKey) {
 /**
  * Obey a document from now on; but none that the same key signed before the one that is obeyed: whoever keeps
  * old files, and has no key, can't bring them back. Without a signature anybody could state any time.
- *
- * @param {import("./state.js").State} state is changed
- * @param {SwitchDocument} document
- * @param {string} switchKey as of `nameOfKey`
- * @returns {boolean} whether it is obeyed
+ * @param {import("./state.js").State} state is changed @param {SwitchDocument} document
+ * @param {string} switchKey as of `nameOfKey` @returns {boolean} whether it is obeyed
  */
 export function keepSwitch({ switches }, document, switchKey) {
   const kept = switches[switchKey];

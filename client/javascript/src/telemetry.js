@@ -93,9 +93,9 @@ const NAMES_REPORTS = 422;
  * What `record` would send for a value.
  *
  * @typedef {object} Preview
- * @property {import("./encoder.js").Report} report drawn as `record` would; another call draws anew
+ * @property {import("./encoder.js").Report} report drawn as `record` would; each call draws another
  * @property {string} mediaType
- * @property {Uint8Array} body what would go over the wire if this report travelled alone, in its compact form
+ * @property {Uint8Array} body what would go over the wire if this report were sent by itself, in its compact form
  *   (docs/protocol, section 8)
  * @property {string} words the same for people
  * @property {string | null} refusal why it wouldn't be sent, if so
@@ -160,8 +160,8 @@ export class Telemetry {
       Object.defineProperty(this, name, { value: /** @type {Function} */ (this[name]).bind(this) });
     }
     if (isInTheClear(endpoint)) {
-      const what = this.#options.ingestKey === undefined ? "reports" : "reports and the ingest key";
-      this.#logOnce("http", `${endpoint.origin}: ${what} travel in the clear: use https`);
+      const sent = this.#options.ingestKey === undefined ? "reports" : "reports and the ingest key";
+      this.#logOnce("http", `${endpoint.origin}: ${sent} travel in the clear: use https`);
     }
     this.#disabled = this.#refusal = refusal(consent);
     if (this.#refusal === null) this.#start();
@@ -218,7 +218,7 @@ export class Telemetry {
     this.#stop("not stored before close");
     await within(
       CLOSING_MILLIS,
-      run?.delivery.letGo().catch(() => {}),
+      run?.delivery.releaseLeases().catch(() => {}),
     );
   }
 
@@ -369,7 +369,7 @@ export class Telemetry {
   }
 
   /**
-   * Draw a new secret: this client becomes another one, and every answer costs anew. What was spent
+   * Draw a new secret: this client becomes another one, and every answer costs again. What was spent
    * stays in the account, which counts the reset.
    *
    * @returns {Promise<void>} rejects if there is no state, or it can't be read or written
@@ -577,7 +577,7 @@ export class Telemetry {
     const run = this.#run;
     if (!run) return;
     run.delivery.leaving = hidden;
-    if (hidden) run.recorder.flush().then(() => run.delivery.hurry());
+    if (hidden) run.recorder.flush().then(() => run.delivery.beginFlush());
   }
 
   /** @param {unknown} name @param {unknown} value @param {number} seconds */
@@ -617,7 +617,7 @@ export class Telemetry {
     await this.#ready;
     const run = this.#run;
     await run?.recorder.flush();
-    run?.delivery.hurry();
+    run?.delivery.beginFlush();
     await run?.delivery.asked();
     await (orStuck ? run?.delivery.idleOrStuck() : run?.delivery.idle());
     return true;

@@ -51,13 +51,6 @@ test("a double's digits add up to exactly the double, however small", () => {
   }
 });
 
-test("digits end with the last 1: a half has one, the smallest subnormal 1,074", () => {
-  assert.equal(exactChance(0).digits.length, 0);
-  assert.equal(exactChance(0.5).digits.length, 1);
-  assert.equal(exactChance(0.1).digits.length, 55);
-  assert.equal(exactChance(5e-324).digits.length, 1074);
-});
-
 test("what isn't a probability is refused", () => {
   for (const wrong of [-0.1, 1.1, NaN, Infinity])
     assert.throws(() => exactChance(wrong), RangeError);

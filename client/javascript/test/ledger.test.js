@@ -16,7 +16,7 @@ import {
   spent,
 } from "../src/ledger.js";
 import { recordingOf } from "../src/recorder.js";
-import { epsilonAfter, makeRegistry } from "../src/registry.js";
+import { makeRegistry } from "../src/registry.js";
 import { buildRegistry, buildSecret, vectors } from "../testing/making.js";
 
 const DAY = 86_400;
@@ -89,33 +89,6 @@ for (const name of ["account", "updates", "once"]) {
   });
 }
 
-test("each distinct value is admitted once and paid for as a whole", () => {
-  const { account, registry, record, price, spent } = client({ homepage: {} });
-  assert.deepEqual(
-    ["a", "a", "b", "a"].map((value) => record("homepage", value)),
-    ["admitted", "again", "admitted", "again"],
-  );
-  assert.equal(committed(account), 2 * price("homepage"));
-  const metric = registry.metrics.get("homepage");
-  const revealed = epsilonAfter(metric, 3) + metric.epsilonReport;
-  assert.ok(Math.abs(spent() - revealed) < 1e-12);
-});
-
-test("beyond max_values the last admitted answer is reported, so that the cap can't be heard", () => {
-  const { account, record, reported, price } = client({ homepage: { max_values: 2 } });
-  assert.deepEqual(
-    ["a", "b", "c", "a", "d"].map((value) => record("homepage", value)),
-    ["admitted", "admitted", "stale", "again", "stale"],
-  );
-  assert.equal(reported("homepage", "e"), "bits of b");
-  assert.equal(reported("homepage", "a"), "bits of a");
-  assert.equal(committed(account), 2 * price("homepage"));
-  assert.deepEqual(
-    account.entries[0].open.map(({ reports }) => reports),
-    [3, 4],
-  );
-});
-
 test("histories that differ in values alone are silent at the same times", () => {
   const times = Array.from({ length: 12 }, (_, i) => START + i * DAY);
   const metrics = { homepage: { max_values: 2 }, page: PERIOD, theme: ONCE };
@@ -132,63 +105,6 @@ test("histories that differ in values alone are silent at the same times", () =>
       assert.deepEqual(silenceOf(values, budget), constant);
     }
   }
-});
-
-test("a period has one answer, whatever is recorded", () => {
-  const { record, reported } = client({ page: PERIOD });
-  assert.equal(record("page", "a", START), "admitted");
-  assert.equal(record("page", "b", START + DAY - 1), "again");
-  assert.equal(reported("page", "c", START + DAY - 1), "bits of a");
-  assert.equal(record("page", "b", START + DAY), "admitted");
-  assert.equal(reported("page", "a", START + DAY), "bits of b");
-});
-
-test("periods begin with the days since 1970, the same for all clients", () => {
-  const { record } = client({ page: { memory: "period", period_days: 7 } });
-  const begin = 7 * DAY * 2_900;
-  assert.equal(record("page", "a", begin - 1), "admitted");
-  assert.equal(record("page", "a", begin), "admitted");
-  assert.equal(record("page", "a", begin + 7 * DAY - 1), "again");
-});
-
-test("max_periods ends a metric at a time that doesn't depend on values", () => {
-  const { record, account } = client({ page: { ...PERIOD, max_periods: 2 } });
-  const outcomes = [0, 0, 1, 1, 2, 3].map((day) =>
-    record("page", `page ${day}`, START + day * DAY),
-  );
-  const over = "more periods than max_periods";
-  assert.deepEqual(outcomes, ["admitted", "again", "admitted", "again", over, over]);
-  assert.equal(account.entries[0].last, null, "the last period's answer is deleted");
-});
-
-test("a clock that goes back uses the stored answer, but for one period's length only", () => {
-  const { record, reported, account } = client({ page: PERIOD });
-  record("page", "a", START);
-  const back = START - 30 * DAY;
-  assert.equal(record("page", "b", back), "again");
-  assert.equal(reported("page", "b", back + DAY - 1), "bits of a");
-  assert.equal(record("page", "b", back + DAY), "admitted");
-  assert.equal(reported("page", "c", back + DAY), "bits of b");
-  assert.equal(account.entries[0].answers, 2, "each answer counts");
-});
-
-test("a clock that comes back to the stored answer's period forgets that it was behind", () => {
-  const { record, account } = client({ page: PERIOD });
-  record("page", "a", START);
-  record("page", "a", START - 5 * DAY);
-  record("page", "a", START + 10);
-  assert.equal(account.periods.page.backSince, null);
-  assert.equal(record("page", "a", START - 3 * DAY), "again");
-  assert.equal(account.entries[0].answers, 1);
-});
-
-test("two wrong clocks keep an answer for no longer than a period", () => {
-  const { record, reported, account } = client({ page: PERIOD });
-  record("page", "a", START);
-  for (const days of [10, 30]) assert.equal(record("page", "b", START - days * DAY), "again");
-  assert.equal(reported("page", "c", START - 29 * DAY - 1), "bits of a");
-  assert.equal(record("page", "d", START - 29 * DAY), "admitted");
-  assert.equal(account.entries[0].answers, 2);
 });
 
 test("what was recorded in a period whose answer was deleted, or before it, isn't answered again", () => {
@@ -219,21 +135,6 @@ test("a clock that stays behind for a period draws an answer, which counts, also
   }
 });
 
-test("three versions give max_periods answers in all, and none of them reports again in a period", () => {
-  for (const rules of [{ memory: "period" }, { mode: "once", f: 0 }]) {
-    const account = emptyAccount();
-    const versions = [1, 2, 3].map((version) => {
-      return client({ page: { ...rules, version, period_days: 1, max_periods: 2 } }, { account });
-    });
-    const outcomes = versions.flatMap(({ record }, i) => {
-      return [0, 1, 2].map((day) => record("page", "a", START + (i + day) * DAY));
-    });
-    const answered = outcomes.filter((outcome) => outcome === "admitted");
-    assert.equal(answered.length, 2);
-    assert.equal(outcomes[3], "already reported in this period");
-  }
-});
-
 test("answers of past periods are deleted, also those of metrics that aren't asked any more", () => {
   const { account, record } = client({ page: PERIOD });
   record("page", "a", START);
@@ -253,70 +154,6 @@ test("a one-time metric is reported once, and nothing of its value is kept", () 
   assert.equal(account.entries[0].reports, 1);
   assert.doesNotMatch(JSON.stringify(account), /bits of|digest of/);
   assert.deepEqual([spent(), committed(account)], [price("theme"), price("theme")]);
-});
-
-test("lifetime_epsilon keeps a reserve for what times decide; changes share the rest", () => {
-  const price = client({ homepage: {} }).price("homepage");
-  const metrics = { homepage: {}, search: {} };
-  const { record, account } = client(metrics, { lifetime_epsilon: 3 * price });
-  assert.deepEqual(
-    ["a", "b", "c"].map((value) => record("homepage", value)),
-    ["admitted", "admitted", "stale"],
-  );
-  assert.equal(record("search", "a"), "admitted", "its first answer was reserved");
-  assert.equal(record("search", "b"), "stale");
-  assert.ok(committed(account) <= 3 * price * (1 + 1e-9));
-});
-
-test("a budget below the reserve admits first answers while it lasts, and no change", () => {
-  const price = client({ homepage: {} }).price("homepage");
-  const metrics = { homepage: {}, search: {}, news: {} };
-  const { record } = client(metrics, { lifetime_epsilon: 2 * price });
-  assert.equal(record("homepage", "a"), "admitted");
-  assert.equal(record("homepage", "b"), "stale");
-  assert.equal(record("search", "a"), "admitted");
-  assert.equal(record("news", "a"), "over the lifetime budget");
-});
-
-test("what was admitted for versions that aren't asked any more is counted", () => {
-  const price = client({ homepage: {} }).price("homepage");
-  const first = client({ homepage: {} }, { lifetime_epsilon: 3 * price });
-  first.record("homepage", "a");
-  first.record("homepage", "b");
-  const { account } = first;
-  const second = client({ homepage: { version: 2 } }, { lifetime_epsilon: 3 * price, account });
-  assert.equal(second.record("homepage", "a"), "admitted");
-  assert.equal(second.record("homepage", "b"), "stale", "1 for version 2, 1 + 1 for version 1");
-  assert.ok(Math.abs(committed(account) - 3 * price) < 1e-9);
-});
-
-test("a budget that comes later silences nobody for the changes before it", () => {
-  const price = client({ homepage: {} }).price("homepage");
-  for (const values of ["aaaaaa", "abcdef"]) {
-    const { account, record } = client({ homepage: {} });
-    for (const value of values) record("homepage", value);
-    const metrics = { homepage: {}, search: {} };
-    const after = client(metrics, { lifetime_epsilon: 3 * price, account });
-    assert.equal(after.record("search", "a"), "admitted");
-    const room = values === "aaaaaa";
-    assert.equal(after.record("search", "b"), room ? "admitted" : "stale", "changes keep to it");
-  }
-});
-
-test("a definition that changed under the same version isn't reported, and its past keeps its price", () => {
-  const before = client({ homepage: { f: 0.5 } });
-  before.record("homepage", "a");
-  const { account } = before;
-  for (const fields of [{ f: 0.9 }, { k: 64 }, { m: 8 }, { p: 0.3 }, PERIOD]) {
-    const after = client({ homepage: { f: 0.5, ...fields } }, { account });
-    assert.equal(after.record("homepage", "a"), "definition changed without a new version");
-    assert.equal(committed(account), before.price("homepage"));
-  }
-  const described = client(
-    { homepage: { f: 0.5, description: "In other words", max_values: 3 } },
-    { account },
-  );
-  assert.equal(described.record("homepage", "a"), "again");
 });
 
 test("an expired metric isn't reported, and its last day counts", () => {

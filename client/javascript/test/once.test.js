@@ -4,7 +4,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { fromHex } from "../src/bytes.js";
-import { drawInWindow, drawSubset } from "../src/cells.js";
 import { countRestore, emptyAccount, enter, spent } from "../src/ledger.js";
 import { makeRegistry } from "../src/registry.js";
 import { chosen, firstDay } from "../src/schedule.js";
@@ -15,7 +14,7 @@ import {
   STATE_KEY,
   storedState,
 } from "../testing/collecting.js";
-import { buildRegistry, stream } from "../testing/making.js";
+import { buildRegistry } from "../testing/making.js";
 
 const DAY = 86_400_000;
 const WEEK = 7;
@@ -222,44 +221,4 @@ test("a group that is chosen for life keeps to its metric through resets", async
     assert.equal(answers < 25, choice === "life", "of other secrets it is silent");
     t.mock.timers.reset();
   }
-});
-
-test("answers of a state from before are charged as they were", () => {
-  const registry = makeRegistry(buildRegistry({ homepage: {} }));
-  const { price, epsilonReport, ...metric } = registry.metrics.get("homepage");
-  const account = emptyAccount();
-  const answer = { digest: "a", cohort: 0, permanent: "01" };
-  enter(account, registry, { metric: { price, epsilonReport, ...metric }, seconds: 0, answer });
-  const [entry] = account.entries;
-  entry.open = [{ digest: "a", price, epsilonReport, reports: 2 }];
-  assert.equal(spent(entry, registry), Math.min(2 * epsilonReport, price));
-  assert.equal(spent(entry, { ...registry, metrics: new Map() }), price);
-});
-
-test("sets and windows have exactly the stated chances", () => {
-  // Seeded; each of the chi-squared values below would be exceeded by chance in 1 of 10^7 seeds.
-  const coins = stream("cells");
-  const draws = 40_000;
-  const count = (draw) => {
-    const counts = new Map();
-    for (let i = 0; i < draws; i++) {
-      const key = draw().sort((a, b) => a - b).join();
-      counts.set(key, (counts.get(key) ?? 0) + 1);
-    }
-    return counts;
-  };
-  const chiSquared = (counts, chanceOf) => {
-    return [...counts].reduce((sum, [key, n]) => {
-      const expected = draws * chanceOf(key.split(",").map(Number));
-      return sum + (n - expected) ** 2 / expected;
-    }, 0);
-  };
-  const set = { cells: 5, width: 2, chance: 0.6 };
-  const sets = count(() => drawSubset(set, 3, coins));
-  assert.equal(sets.size, 10);
-  assert.ok(chiSquared(sets, (cells) => (cells.includes(3) ? 0.6 / 4 : 0.4 / 6)) < 51.6);
-  const window = { cells: 8, width: 3, chance: 0.7 };
-  const cells = count(() => drawInWindow(window, 2, coins));
-  assert.equal(cells.size, 8);
-  assert.ok(chiSquared(cells, ([cell]) => (cell >= 2 && cell < 5 ? 0.7 / 3 : 0.3 / 5)) < 46.6);
 });

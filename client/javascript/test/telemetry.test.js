@@ -93,20 +93,6 @@ test("the status says when the first period of a new client starts", async (t) =
   assert.deepEqual(telemetry.status().firstPeriods, {});
 });
 
-test("reports bear the cohort of the secret in the storage", async (t) => {
-  const { url, received } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage });
-  recordMany(telemetry, 3);
-  await telemetry.flush();
-  const { secret } = storedState(storage);
-  const { cohort } = new Encoder(buildMetric(), fromHex(secret));
-  assert.deepEqual(
-    received[0].batch.reports.map((report) => report.cohort),
-    [cohort, cohort, cohort],
-  );
-});
-
 test("reports tell of the app what the registry lets them", async (t) => {
   const { url, received } = await scriptedCollector(t);
   const { metrics } = buildRegistry({ homepage: { dimensions: ["platform"] }, search: {} });
@@ -474,20 +460,6 @@ test("without consent nothing is read, stored, recorded or sent", async (t) => {
   assert.deepEqual(logged, []);
 });
 
-test("an expired metric isn't reported, and its last day counts", async (t) => {
-  const { url } = await scriptedCollector(t);
-  const registry = buildRegistry({ old: { expires: "2026-03-31" } });
-  const { telemetry } = startTelemetry(t, { endpoint: url, registry });
-  await telemetry.flush();
-  t.mock.timers.enable({ apis: ["Date"], now: Date.parse("2026-03-31T23:59:59Z") });
-  telemetry.record("old", "a");
-  t.mock.timers.tick(1_000);
-  telemetry.record("old", "a");
-  await telemetry.flush();
-  const { recorded, dropped } = telemetry.status();
-  assert.deepEqual({ recorded, dropped }, { recorded: 1, dropped: { "expired metric": 1 } });
-});
-
 test("a one-time metric is reported once in the life of the storage, and that is no trouble", async (t) => {
   const { url, received } = await scriptedCollector(t);
   const storage = memoryStorage();
@@ -525,18 +497,6 @@ test("a bad value doesn't use up a one-time metric", async (t) => {
   await telemetry.flush();
   const { delivered, dropped } = telemetry.status();
   assert.deepEqual({ delivered, dropped }, { delivered: 1, dropped: { "bad value": 1 } });
-});
-
-test("a new version of a one-time metric is a new question", async (t) => {
-  const { url } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  for (const version of [1, 2]) {
-    const registry = buildRegistry({ theme: { ...ONCE.theme, version } });
-    const { telemetry } = startTelemetry(t, { endpoint: url, storage, registry });
-    telemetry.record("theme", true);
-    await telemetry.flush();
-    assert.equal(telemetry.status().delivered, 1);
-  }
 });
 
 test("a hidden page sends what waits by requests that outlive it", async (t) => {
