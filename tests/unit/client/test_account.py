@@ -289,15 +289,6 @@ def test_of_two_processes_with_room_for_one_value_the_second_reports_the_firsts(
     assert list(stored_reports(tmp_path).values()) == [2]
 
 
-def test_of_two_processes_one_reports_a_one_time_metric(tmp_path):
-    metric = make_metric("tabs", params=make_params(p=0.0, q=1.0), one_time=True)
-    processes = [Process(tmp_path, make_registry(metric)) for _ in range(2)]
-    for process in processes:
-        process.record(START, "tabs", "example.com")
-    assert [len(process.commit_reports(START).refused) for process in processes] == [0, 1]
-    assert list(stored_reports(tmp_path).values()) == [1]
-
-
 def test_of_two_versions_of_an_app_one_answers_a_period(tmp_path):
     """While an update spreads, processes of both write to one directory."""
     old, new = (Process(tmp_path, make_registry(mood(version=version))) for version in (1, 2))
@@ -309,17 +300,6 @@ def test_of_two_versions_of_an_app_one_answers_a_period(tmp_path):
     assert sorted(stored_reports(tmp_path).items()) == [
         (AnswerKey("mood", version, b"\0\0\0\1"), 6) for version in (1, 2)
     ]
-
-
-def test_three_versions_give_max_periods_answers_in_all(tmp_path):
-    for version in (1, 2, 3):
-        metric = mood(version=version, period_days=1)._replace(max_periods=2)
-        process = Process(tmp_path, make_registry(metric))
-        for day in (2 * version, 2 * version + 1):
-            process.store(START + day * DAY, "mood", True)
-    spending = read_account(tmp_path, process.registry).ledger.spending()
-    assert sum(each.answers for each in spending.metrics) == 2
-    assert spending.committed == pytest.approx(2 * metric.price)
 
 
 def test_periods_are_deleted_when_they_are_over_also_of_metrics_that_are_no_longer_registered(

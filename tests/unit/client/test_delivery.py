@@ -52,18 +52,18 @@ class Desk:
     def spool(self, *numbers: int) -> None:
         put(self._folder, *numbers, now=self.now)
 
-    def next(self, *, hurry: bool = False) -> LeasedBatch | float:
-        step = self.delivery.schedule(self.outbox, at_once=hurry)
+    def next(self, *, at_once: bool = False) -> LeasedBatch | float:
+        step = self.delivery.schedule(self.outbox, at_once=at_once)
         assert isinstance(step, LeasedBatch | float)  # there is no switch
         return step
 
-    def wait(self, *, hurry: bool = False) -> float:
-        step = self.next(hurry=hurry)
+    def wait(self, *, at_once: bool = False) -> float:
+        step = self.next(at_once=at_once)
         assert isinstance(step, float), "sent too early"
         return step
 
-    def batch(self, *, hurry: bool = False) -> LeasedBatch:
-        step = self.next(hurry=hurry)
+    def batch(self, *, at_once: bool = False) -> LeasedBatch:
+        step = self.next(at_once=at_once)
         assert isinstance(step, LeasedBatch), f"nothing to send for {step} seconds"
         return step
 
@@ -75,7 +75,7 @@ class Desk:
         return +Counter({"delivered": self.recorder.delivered, **self.recorder.dropped})
 
     def answer(self, answer: Answer) -> Counter[str]:
-        return self.settle(self.batch(hurry=True), answer)
+        return self.settle(self.batch(at_once=True), answer)
 
     def delay_after(self, answer: Answer) -> float:
         """Answer the next attempt, and return for how long nothing is sent then."""
@@ -135,10 +135,10 @@ def test_every_batch_draws_its_own_time(desk):
     assert waits == pytest.approx([36.0, 84.0, 54.0])
 
 
-def test_hurry_makes_a_batch_of_what_there_is(desk):
+def test_flush_makes_a_batch_of_what_there_is(desk):
     desk.spool(1, 2)
     desk.wait()
-    assert sorted(numbers_in(desk.batch(hurry=True))) == [1, 2]
+    assert sorted(numbers_in(desk.batch(at_once=True))) == [1, 2]
 
 
 def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk):
@@ -158,7 +158,7 @@ def test_batches_are_sent_one_after_the_other_and_the_oldest_first(desk):
 @pytest.mark.parametrize("answer", [UNREACHABLE, classify_response(500, {}, b"", 0.0)])
 def test_batch_that_was_deleted_while_it_was_sent_is_counted(desk, answer):
     desk.spool(1, 2)
-    batch = desk.batch(hurry=True)
+    batch = desk.batch(at_once=True)
     desk.outbox.clear(desk.now)
     desk.delivery.refusal = "no consent"
     assert desk.settle(batch, answer) == {WITHDRAWN: 2}
@@ -172,7 +172,7 @@ def test_id_changes_only_while_nothing_can_have_been_stored(desk):
     )
     ids = []
     for answer in (UNREACHABLE, unstored, unknown, unstored, UNREACHABLE):
-        batch = desk.batch(hurry=True)
+        batch = desk.batch(at_once=True)
         ids.append(id_in(batch))
         desk.settle(batch, answer)
         desk.delivery.reset_backoff(desk.outbox)
@@ -217,9 +217,9 @@ def test_nothing_is_sent_during_a_back_off_however_much_comes(desk):
         desk.now += desk.delay_after(UNREACHABLE)
     delay = desk.delay_after(UNREACHABLE)
     desk.spool(*range(100))
-    assert desk.wait() == desk.wait(hurry=True) == delay
+    assert desk.wait() == desk.wait(at_once=True) == delay
     desk.now += delay / 2
-    assert desk.wait(hurry=True) == pytest.approx(delay / 2)
+    assert desk.wait(at_once=True) == pytest.approx(delay / 2)
     desk.now += delay / 2
     assert desk.batch()
 
@@ -269,10 +269,10 @@ def test_reset_of_backoff_does_not_shorten_what_the_collector_asked_for(desk):
     desk.spool(1)
     assert desk.delay_after(too_many_requests(120.0)) == 120.5
     desk.delivery.reset_backoff(desk.outbox)
-    assert desk.wait(hurry=True) == 120.0
+    assert desk.wait(at_once=True) == 120.0
     desk.now += 119.0
     desk.delivery.reset_backoff(desk.outbox)
-    assert desk.wait(hurry=True) == pytest.approx(1.0)
+    assert desk.wait(at_once=True) == pytest.approx(1.0)
     desk.now += 1.0
     assert desk.batch()
 
@@ -294,17 +294,17 @@ def put_mood(desk: Desk, folder: Path, *numbers: int) -> None:
 def test_what_the_collector_does_not_know_yet_waits_and_the_rest_goes_at_once(desk, tmp_path):
     desk.spool(1, 2)
     put_mood(desk, tmp_path, 101, 102)
-    first = desk.batch(hurry=True)
+    first = desk.batch(at_once=True)
     assert len(numbers_in(first)) == 4
     assert desk.settle(first, unknown("mood")) == {}
-    second = desk.batch(hurry=True)
+    second = desk.batch(at_once=True)
     assert numbers_in(second) == [1, 2]
     assert id_in(second) != id_in(first)
     assert desk.settle(second, DELIVERED) == {"delivered": 2}
     put_mood(desk, tmp_path, 103)
-    assert 0.5 <= desk.wait(hurry=True) <= 1.0
+    assert 0.5 <= desk.wait(at_once=True) <= 1.0
     desk.now += 1.0
-    third = desk.batch(hurry=True)
+    third = desk.batch(at_once=True)
     assert numbers_in(third) == [101, 102, 103]
     assert desk.settle(third, DELIVERED) == {"delivered": 3}
     assert desk.outbox.dropped == {}
@@ -315,7 +315,7 @@ def test_answer_may_refuse_some_for_good_beside_what_is_to_wait(desk, tmp_path):
     put_mood(desk, tmp_path, 101)
     result = desk.answer(unknown("mood", wrong=(0, 9)))
     assert result == {REFUSED: 1}
-    assert numbers_in(desk.batch(hurry=True)) == [2]
+    assert numbers_in(desk.batch(at_once=True)) == [2]
     assert desk.outbox.waiting() == 2
 
 
@@ -323,17 +323,17 @@ def test_batch_that_may_have_been_stored_stays_whole_and_blocks_no_other(desk, t
     """Divided, its reports could count twice: as part of it, and under another id."""
     desk.spool(1)
     put_mood(desk, tmp_path, 101)
-    lost = desk.batch(hurry=True)
+    lost = desk.batch(at_once=True)
     desk.settle(lost, FAILED)
     desk.now += 1.0
-    again = desk.batch(hurry=True)
+    again = desk.batch(at_once=True)
     assert id_in(again) == id_in(lost)
     desk.settle(again, unknown("mood"))
     desk.spool(2)
-    assert numbers_in(desk.batch(hurry=True)) == [2]
+    assert numbers_in(desk.batch(at_once=True)) == [2]
     desk.answer(DELIVERED)
     desk.now += 1.0
-    whole = desk.batch(hurry=True)
+    whole = desk.batch(at_once=True)
     assert (id_in(whole), len(numbers_in(whole))) == (id_in(lost), 2)
 
 
@@ -341,7 +341,7 @@ def test_unknown_metric_is_tried_ever_less_often_until_it_is_once_an_hour(desk, 
     put_mood(desk, tmp_path, 101)
     desk.chance, attempts, begin = NEARLY_ONE, 0, desk.now
     while desk.now < begin + 86_400:
-        step = desk.next(hurry=True)
+        step = desk.next(at_once=True)
         if isinstance(step, float):
             desk.now += step
             continue
@@ -350,7 +350,7 @@ def test_unknown_metric_is_tried_ever_less_often_until_it_is_once_an_hour(desk, 
     assert 24 <= attempts <= 40
     assert desk.outbox.waiting() == 1
     desk.now += 13 * 86_400
-    assert isinstance(desk.next(hurry=True), float)
+    assert isinstance(desk.next(at_once=True), float)
     assert desk.outbox.dropped == {TOO_OLD: 1}
 
 
@@ -362,10 +362,10 @@ def test_batches_that_were_made_before_are_relieved_of_what_must_wait(desk, tmp_
     assert first is not None
     desk.settle(first, unknown("mood"))
     for number in (1, 2):
-        batch = desk.batch(hurry=True)
+        batch = desk.batch(at_once=True)
         assert numbers_in(batch) == [number]
         desk.settle(batch, DELIVERED)
-    assert desk.wait(hurry=True) > 0
+    assert desk.wait(at_once=True) > 0
     assert desk.outbox.waiting() == 2
 
 
@@ -386,9 +386,9 @@ def test_unknown_reports_make_room_for_known_ones(tmp_path):
 def test_flush_tries_unknown_metrics_again(desk, tmp_path):
     put_mood(desk, tmp_path, 101)
     desk.answer(unknown("mood"))
-    assert desk.wait(hurry=True) > 0
+    assert desk.wait(at_once=True) > 0
     desk.delivery.reset_backoff(desk.outbox)
-    assert numbers_in(desk.batch(hurry=True)) == [101]
+    assert numbers_in(desk.batch(at_once=True)) == [101]
 
 
 @pytest.mark.parametrize("listed", [[], None, "mood", [{"metric": 7, "version": 1}], [{}]])

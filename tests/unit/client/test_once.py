@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
 from hubbub.client import Registry, Telemetry
 from hubbub.client.encoder import Encoder
-from hubbub.client.ledger import NOT_CHOSEN, REPORTED_IN_PERIOD, WAITING, Account
+from hubbub.client.ledger import REPORTED_IN_PERIOD, WAITING, Account
 from hubbub.client.outbox import DATABASE
 from hubbub.client.recorder import Recorder
-from hubbub.client.schedule import chosen, first_day, period_at
+from hubbub.client.schedule import first_day, period_at
 from hubbub.client.state import open_state
 from hubbub.client.testing import RecordingTelemetry
 from hubbub.protocol.errors import UnknownCategoryError
@@ -113,11 +113,6 @@ def test_a_roll_out_reports_evenly_from_its_first_day_on():
         assert sum((n - expected) ** 2 for n in of_days) / expected < 45
 
 
-def test_a_period_of_a_day_never_waits():
-    client = Client(make_registry(once(period_days=1)))
-    assert client.days_of_reports(range(20_000, 20_005)) == list(range(20_000, 20_005))
-
-
 def test_reasons_are_counted_and_what_was_asked_costs_one_report_each():
     client = Client(make_registry(once()))
     begins = first_day(once(), client.secret, 3000)
@@ -130,20 +125,6 @@ def test_reasons_are_counted_and_what_was_asked_costs_one_report_each():
     spending = client.recorder.spending()
     assert spending.epsilon == spending.committed == pytest.approx(once().epsilon_report)
     assert spending.epsilon_any_history == spending.epsilon
-
-
-def test_a_client_is_silent_after_the_last_of_its_periods():
-    client = Client(make_registry(once(period_days=1, max_periods=3)))
-    assert client.days_of_reports(range(20_000, 20_010)) == [20_000, 20_001, 20_002]
-
-
-def test_a_new_version_waits_for_the_next_period():
-    old = Client(make_registry(once()))
-    days = old.days_of_reports(range(20_000, 20_000 + 2 * DAYS))
-    new = Client(make_registry(once(version=2)))
-    period = period_at(once(), new.secret, days[-1] * SECONDS_A_DAY).number
-    following = first_day(once(), new.secret, period + 1)
-    assert new.days_of_reports(range(days[-1] + 1, following + 1)) == [following]
 
 
 @examples(60)
@@ -161,24 +142,6 @@ def test_no_period_is_reported_twice_while_the_clock_goes_forward(days):
     reported = client.days_of_reports(sorted(20_000 + day for day in days))
     periods = [period_at(once(), client.secret, day * SECONDS_A_DAY)[0] for day in reported]
     assert len(set(periods)) == len(periods)
-
-
-def test_a_clock_that_begins_in_1970_at_every_start_costs_no_report():
-    client = Client(make_registry(once()))
-    first, following = (first_day(once(), client.secret, period) for period in (3000, 3001))
-    assert client.record(first)
-    for day in range(first + 1, following):
-        assert not client.record(0)
-        assert not client.record(day)
-    assert client.record(following)
-
-
-def test_a_clock_that_stays_behind_is_gone_by_after_the_length_of_a_period():
-    client = Client(make_registry(once()))
-    first = first_day(once(), client.secret, 3000)
-    assert client.record(first)
-    behind = first - 5 * DAYS
-    assert client.days_of_reports(range(behind, behind + DAYS + 1)) == [behind + DAYS]
 
 
 def stored_memory(folder):
@@ -220,85 +183,6 @@ def test_reports_of_different_periods_are_in_fresh_cohorts():
 
 
 NAMES = ("crash", "page")
-
-
-def test_a_client_answers_one_metric_of_a_group_for_life():
-    registry = grouped(once(period_days=1), once("page", period_days=1))
-    answered: Counter[str] = Counter()
-    for number in range(40):
-        client = Client(registry, number)
-        own = chosen(registry.groups["mood"], APPLICATION, client.secret)
-        for day in range(20_000, 20_003):
-            assert [name for name in NAMES if client.record(day, name)] == [own]
-        assert client.recorder.dropped == {NOT_CHOSEN: 3}
-        answered[own] += 1
-    assert set(answered) == set(NAMES)
-
-
-def test_a_group_may_choose_anew_for_each_period_and_costs_one_report_in_it():
-    metrics = [once(name, period_days=2) for name in NAMES]
-    client = Client(grouped(*metrics, choice="period"))
-    grouped_metric = metrics[0]._replace(group="mood")
-    start = first_day(grouped_metric, client.secret, 10_000)
-    end = first_day(grouped_metric, client.secret, 10_020)
-    found = [name for day in range(start, end) for name in NAMES if client.record(day, name)]
-    assert len(found) == 20
-    assert set(found) == set(NAMES)
-    assert client.recorder.spending().epsilon == pytest.approx(20 * metrics[0].epsilon_report)
-
-
-def test_metrics_of_a_group_share_their_periods_and_cost_no_more_than_the_dearest():
-    weekly = [once(name, max_periods=3) for name in ("a", "b", "c")]
-    registry = grouped(*weekly, choice="period")
-    for number in range(5):
-        client = Client(registry, number)
-        for day in range(20_000, 20_000 + 10 * DAYS):
-            for name in registry:
-                client.record(day, name)
-        spending = client.recorder.spending()
-        assert sum(metric.answers for metric in spending.metrics) == 3
-        assert spending.epsilon == pytest.approx(registry.reserve())
-
-
-def test_a_clock_that_is_set_back_finds_a_groups_period_answered_by_another_metric():
-    """As it would be by the metric itself; as long as the clock isn't behind for a period."""
-    weekly = [once(name) for name in NAMES]
-    client = Client(grouped(*weekly, choice="period"))
-    metric = weekly[0]._replace(group="mood")
-    firsts = [first_day(metric, client.secret, 3000 + i) for i in range(30)]
-    for now in firsts:
-        assert sum(client.record(now, name) for name in NAMES) == 1
-        behind = range(now - 20, now - 20 + DAYS)
-        assert not any(client.record(day, name) for day in behind for name in NAMES)
-
-
-def test_a_version_raised_within_a_period_does_not_report_again_in_it():
-    reported_twice = 0
-    for number in range(33):
-        old = Client(make_registry(once(period_days=1)), number)
-        assert old.record(20_000)
-        new = Client(make_registry(once(period_days=1, version=2)), number)
-        new.account = Account(
-            make_registry(once(period_days=1, version=2)),
-            periods=old.account.periods,
-            memory=old.account.memory,
-        )
-        new.recorder.refresh(new.account)
-        reported_twice += new.record(20_000)
-        assert new.record(20_001)
-    assert reported_twice == 0
-
-
-def test_the_account_holds_to_a_groups_first_answer_when_its_metrics_change():
-    alone = make_registry(once(period_days=1), once("page", period_days=1))
-    for number in range(10):
-        client = Client(alone, number)
-        assert client.record(20_000, "crash")
-        both = Registry(APPLICATION, alone, None, [Group("mood", NAMES, "life")])
-        later = Client(both, number)
-        later.account = Account(both, client.account.ledger, periods=client.account.periods)
-        later.recorder.refresh(later.account)
-        assert not later.record(20_001, "page")
 
 
 def test_doubles_for_apps_tests_record_every_metric_at_once():

@@ -71,15 +71,6 @@ def test_every_outcome_of_three_digits_has_exactly_its_probability(low, high):
         assert Fraction(outcomes[first + 2 * second], 64) == chance
 
 
-@given(low=chances, high=chances)
-def test_digits_add_up_to_the_probabilities(low, high):
-    sums = [Fraction(int(low == 1)), Fraction(int(high == 1))]
-    for place, code in enumerate(digit_codes(low, high), start=1):
-        sums[0] += Fraction(code >> 1, 2**place)
-        sums[1] += Fraction(code & 1, 2**place)
-    assert sums == [Fraction(low), Fraction(high)]
-
-
 @pytest.mark.parametrize(("chance", "expected"), [(0.0, 0), (1.0, 2**64 - 1)])
 def test_certainty_needs_no_coins(chance, expected):
     assert BernoulliSampler(64, chance, chance).draw(0x0F, stream_of(b"")) == expected
