@@ -348,8 +348,8 @@ def json_schema() -> Schema:
         "type": "object",
         "properties": {
             **_properties(FILE),
-            "metrics": {**_tables("metric"), "minProperties": 1},
-            "groups": _tables("group"),
+            "metrics": {**_table_schema("metric"), "minProperties": 1},
+            "groups": _table_schema("group"),
         },
         "required": ["application", "metrics"],
         "additionalProperties": False,
@@ -375,7 +375,7 @@ def _properties(keys: Mapping[str, Key]) -> Schema:
     return {name: {"description": key.words, **key.schema} for name, key in keys.items()}
 
 
-def _tables(of: str) -> Schema:
+def _table_schema(of: str) -> Schema:
     return {
         "type": "object",
         "propertyNames": {"pattern": f"^{check.NAME_PATTERN}$"},
