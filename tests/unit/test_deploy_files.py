@@ -325,8 +325,15 @@ def test_alerts_say_what_is_left_after_adding_up():
             left.add("instance")
         told = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
         assert told <= left, rule["alert"]
-        assert rule["annotations"].keys() == {"summary", "description"}
+        assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
         assert rule["labels"]["severity"] in {"page", "ticket"}
+
+
+def test_every_alert_leads_to_its_heading():
+    for rule in alerts():
+        path, _, heading = rule["annotations"]["runbook_url"].partition("#")
+        assert heading == rule["alert"].lower()
+        assert f"\n### {rule['alert']}\n" in (ROOT / path).read_text(encoding="utf-8")
 
 
 def test_every_kind_of_trouble_that_is_counted_has_an_alert():
