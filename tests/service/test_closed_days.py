@@ -1,12 +1,10 @@
-"""Batches of closed days that are sent again, while collectors make filters, load them, and die."""
+"""Batches of closed days that are sent again, while collectors sort their ids, and die."""
 
 import asyncio
 import datetime as dt
 from collections.abc import Sequence
 
 import pytest
-import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from hubbub.client import Batch
 from hubbub.storage import MetricVersion, NewBatch, open_store
@@ -21,7 +19,7 @@ _OFTEN = ["--upkeep-seconds", "0.1"]
 
 
 @pytest.mark.long
-def test_batches_of_closed_days_are_known_while_filters_are_made_and_whoever_makes_them_is_killed(
+def test_batches_of_closed_days_are_known_while_ids_are_sorted_and_whoever_sorts_them_is_killed(
     metrics_file, any_store_url
 ):
     """By the collector itself, by the one in its place, and by one that was there before both."""
@@ -32,13 +30,12 @@ def test_batches_of_closed_days_are_known_while_filters_are_made_and_whoever_mak
     with forked_collector(metrics_file, any_store_url, seldom) as before:
         for patience in (1, _DAYS - 2):
             with forked_collector(metrics_file, any_store_url, _OFTEN) as collector:
-                while asyncio.run(_n_filters(any_store_url)) < patience:
+                while asyncio.run(_n_sorted(any_store_url)) < patience:
                     for url in (collector.url, before.url):
                         new += _send(url, batches)
                 kill(collector.process.pid)
                 collector.process.wait()
-        for _ in range(3):  # the first lets its filters be loaded
-            new += _send(before.url, batches)
+        new += _send(before.url, batches)
     assert asyncio.run(_count(any_store_url)) == 3 * new
 
 
@@ -63,12 +60,8 @@ async def _count(url: str) -> int:
         return await store.count(MetricVersion("homepage", 1))
 
 
-async def _n_filters(url: str) -> int:
-    driver = url.replace("postgresql:", "postgresql+asyncpg:")
-    engine = create_async_engine(driver.replace("sqlite:", "sqlite+aiosqlite:"))
-    try:
-        async with engine.connect() as connection:
-            query = sa.text("SELECT count(DISTINCT digest) FROM id_filters")
-            return int((await connection.execute(query)).scalar_one())
-    finally:
-        await engine.dispose()
+async def _n_sorted(url: str) -> int:
+    async with open_store(url, create=False) as store:
+        tables = await store.ids.tables()
+    unsorted = {table.day for table in tables if not table.is_sorted}
+    return len({table.day for table in tables} - unsorted)

@@ -99,7 +99,6 @@ def test_no_column_links_reports_to_a_batch(collector, database):
             **{table: ["batch_id"] for table in _id_tables(connection)},
             "parameters": ["metric", "version", "parameters", "dimensions"],
             "counts": ["metric", "version", "slice", "day", "reports", "counts"],
-            "id_filters": ["digest", "part", "words"],
             "upkeep_day": ["day"],
         }
         for table in columns:

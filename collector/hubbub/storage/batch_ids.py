@@ -1,37 +1,66 @@
 """Batch ids, each taken once: a batch is stored in the transaction that takes its id, or not.
 
-What differs between databases is how a transaction keeps an id from being taken twice, and how a
-closed day's table is made, sorted and dropped; the rest is here. Invariants: ids are inserted only
-in transactions of `BatchIds.begin` and by `append`; and a table has a filter only once nobody can
-insert into it any more.
+Each UTC day has a table whose primary key is the id. An id is looked for in the tables of all days
+and inserted into one of them, in one transaction, and no two such transactions of different days
+run beside each other: no constraint reaches over tables. A day is forgotten by dropping its table.
+The order in which ids came shows in where they lie, so those of a day that is over are copied in
+their own order. Invariants: ids are inserted only in transactions of `begin`; a day that has a
+sorted table takes no more ids (`taking_day`); and names say all that is known of a table and are
+dropped with it, so that no list can disagree with what is there.
 """
 
 from __future__ import annotations
 
 import abc
-import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
-import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.storage.bloom import IdFilter
 from hubbub.storage.database import Database
-from hubbub.storage.errors import StoreError
-from hubbub.storage.filters import LoadedFilters, store_filter, stored_filters, stored_size
-from hubbub.storage.id_tables import (
-    ID_BYTES,
-    Catalogue,
-    IdTable,
-    closing_trigger,
-    filter_trigger,
-)
 from hubbub.storage.reports import NewBatch
-from hubbub.storage.schema import id_filters
 from hubbub.storage.segments import Segments, pool_batches
+
+PREFIX = "batch_ids_"
+"""Begins the names of these tables, and no others."""
+
+_NAME = re.compile(rf"{PREFIX}(\d{{8}})(_sorted)?")
+
+
+class IdTable(NamedTuple):
+    """A table of one day's ids."""
+
+    name: str  # it needs no quotes in SQL
+    day: dt.date
+    is_sorted: bool  # the day is closed, and its ids lie in their own order, or are copied so
+
+
+def id_table(day: dt.date, *, is_sorted: bool = False) -> IdTable:
+    """Return a table of one day's ids, whether it exists or not."""
+    return IdTable(f"{PREFIX}{day:%Y%m%d}{'_sorted' * is_sorted}", day, is_sorted)
+
+
+def parse_id_tables(names: Iterable[str]) -> list[IdTable]:
+    """Return the tables of ids among these names; pass over all others."""
+    tables = []
+    for match in filter(None, map(_NAME.fullmatch, names)):
+        try:
+            day = dt.datetime.strptime(match[1], "%Y%m%d").date()  # noqa: DTZ007
+        except ValueError:
+            continue
+        tables.append(IdTable(match[0], day, match[2] is not None))
+    return tables
+
+
+def taking_day(day: dt.date, tables: Iterable[IdTable]) -> dt.date:
+    """Return this day, or the next one that isn't closed if a clock is behind."""
+    closed = {table.day for table in tables if table.is_sorted}
+    while day in closed:
+        day += dt.timedelta(days=1)
+    return day
 
 
 class IdTransaction(NamedTuple):
@@ -39,7 +68,6 @@ class IdTransaction(NamedTuple):
 
     connection: AsyncConnection
     day: dt.date  # under which the ids are kept
-    catalogue: Catalogue  # what there was of tables and triggers when it began
 
 
 class BatchIds(abc.ABC):
@@ -51,16 +79,13 @@ class BatchIds(abc.ABC):
     def __init__(self, database: Database, segments: Segments) -> None:
         self._database = database
         self._segments = segments
-        self.filters = LoadedFilters(database, self.catalogue)
 
     @abc.abstractmethod
     def begin(self, day: dt.date) -> AbstractAsyncContextManager[IdTransaction]:
-        """Begin a transaction in which ids are taken; it is durable when the context is left.
+        """Begin a transaction in which ids of a day are taken; it is durable when it is left.
 
-        They are those of `day`; or, if its table is closed, since a clock is behind, of the next
-        day whose table isn't. Beside such a transaction none runs that inserts ids of another day,
-        in any process: so an id that comes on two days at once is in one table before it is looked
-        for from the other.
+        If the day is closed, they are those of the next one that isn't. Beside it none runs that
+        takes ids of another day, in any process.
         """
 
     @abc.abstractmethod
@@ -71,9 +96,6 @@ class BatchIds(abc.ABC):
         self, batches: Mapping[bytes, NewBatch], day: dt.date, received: dt.date
     ) -> set[bytes]:
         """Take the ids of batches and insert segments of those that are new; return their ids.
-
-        A database may have a faster way than this: of all transactions it is by far the most
-        frequent, and the event loop, which it takes turns of, may be busy.
 
         `batches`: by their ids. `day` and `received`: the day of the reports and that of the ids.
         """
@@ -93,54 +115,25 @@ class BatchIds(abc.ABC):
         """Return whether a batch with this id is stored."""
 
     @abc.abstractmethod
-    async def catalogue(self) -> Catalogue:
-        """Return the tables of ids there are, which of them are closed, and their filters."""
+    async def tables(self) -> Sequence[IdTable]:
+        """Return the tables of ids there are."""
 
-    async def prepare(self, day: dt.date) -> None:  # noqa: B027 (most need not)
-        """Make a day's table, unless there is one, if it is better made before the day begins."""
-
-    async def begin_section(self) -> None:  # noqa: B027 (most have none)
-        """Let ids go to a new section of the day if the one they go to is large, and close that."""
+    async def prepare(self, day: dt.date) -> None:  # noqa: B027 (a single writer need not)
+        """Make a day's table, so that its first batch doesn't have to."""
 
     @abc.abstractmethod
-    async def refuse(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
-        """Make a trigger of this name that lets nobody insert into a table of ids any more.
+    async def sort(self, table: IdTable) -> None:
+        """Close a day, copy its ids in their own order, and drop the table where they came to.
 
-        What was inserted before is committed when this returns. Neither those who read the table
-        nor those who insert into others wait for it.
-        """
-
-    @abc.abstractmethod
-    async def sort(self, table: IdTable) -> IdTable:
-        """Copy a closed day's ids in their own order; return the table that has all in it.
-
-        Nobody waits for long. What is interrupted goes on, or is done again, with the next call.
-        """
-
-    async def drop_unsorted(self) -> None:  # noqa: B027 (most have replaced it)
-        """Drop what held ids of closed days in the order in which they came.
-
-        Raises `StoreError` if others use it.
-        """
-
-    @abc.abstractmethod
-    async def count(self, table: IdTable) -> tuple[int, int]:
-        """Return how many ids a table has, and how many of them don't have `ID_BYTES`."""
-
-    @abc.abstractmethod
-    def read(self, table: IdTable) -> AsyncIterator[bytes]:
-        """Yield all ids of a closed table, many at a time, end to end, in any order.
-
-        Raises `StoreError`: after the last ones, if they may not be all, as the table was rewritten
-        meanwhile.
+        Transactions of other days don't wait for long. What is interrupted goes on, or is done
+        again, with the next call.
         """
 
     @abc.abstractmethod
     async def drop(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a table of ids, if it is there, without keeping other transactions for long.
 
-        `if_empty`: leave it if it holds ids. Raises `StoreError` if others use it for longer than
-        that.
+        `if_empty`: leave it if it holds ids. Raises `StoreError` if others use it.
         """
 
     async def forget(self, before: dt.date) -> int:
@@ -148,97 +141,33 @@ class BatchIds(abc.ABC):
 
         Such a batch would be counted again if a client still sent it.
         """
-        old = [table for table in (await self.catalogue()).tables if table.day < before]
+        old = [table for table in await self.tables() if table.day < before]
         for table in old:
             await self.drop(table)
-        return len(old)
+        return len({table.day for table in old})
 
     async def drop_empty(self, after: dt.date) -> None:
-        """Remove the room that was made for ids of days after one, where no id has come.
+        """Drop tables of days after one where no id has come.
 
-        A clock that was far ahead made it, and nothing else would remove it before that day.
+        A clock that was far ahead made them, and nothing else would drop them before that day.
         """
-        for table in (await self.catalogue()).tables:
+        for table in await self.tables():
             if table.day > after:
                 await self.drop(table, if_empty=True)
 
-    async def filter_closed(self, before: dt.date) -> bool:
-        """Close the youngest table of the days before one, and make a filter of its ids.
-
-        Sections of days in use are among these, and the tables of days before one, which are closed
-        and sorted first. From then on transactions look there only for the ids that the filter
-        can't deny, once they have loaded it, which they do by themselves. What is interrupted is
-        done again.
-
-        Returns whether there was one, and no other process was at it. Raises `StoreError` if the
-        database refuses; or the table was dropped or rewritten, or the filter's parts deleted,
-        meanwhile; or others read what held the ids before they were sorted.
-        """
-        async with self._database.alone("filter") as is_alone:
-            if not is_alone():
-                return False
-            await self._delete_unnamed_filters()
-            await self.begin_section()
-            catalogue = await self.catalogue()
-            table = _youngest_without(catalogue, before)
-            if table is not None:
-                await self._filter(table, is_closed=table in catalogue.closed)
-                await self._delete_unnamed_filters()
-            await self.drop_unsorted()
-            return table is not None
-
-    async def _filter(self, table: IdTable, *, is_closed: bool) -> None:
-        if not is_closed:
-            async with self._database.write() as connection:
-                await self.refuse(connection, table, closing_trigger(table))
-        made = await self._filter_of(table if table.section is not None else await self.sort(table))
-        digest = await store_filter(self._database, made)
-        async with self._database.write() as connection:
-            if await stored_size(connection, digest) != len(made.data):
-                raise StoreError(f"the filter of {table.name} was deleted while it was made")
-            await self.refuse(connection, table, filter_trigger(table, digest))
-
-    async def _filter_of(self, table: IdTable) -> IdFilter:
-        """Return the filter of a closed table's ids."""
-        number, of_other_size = await self.count(table)
-        if of_other_size:
-            raise StoreError(f"{table.name}: {of_other_size} ids don't have {ID_BYTES} bytes")
-        made, read = IdFilter.for_ids(number), 0
-        async for ids in self.read(table):
-            await asyncio.to_thread(made.add, ids)
-            read += len(ids) // ID_BYTES
-        if read != number:
-            raise StoreError(f"{table.name}: {read} ids were read, expected {number}")
-        return made
-
-    async def _delete_unnamed_filters(self) -> None:
-        """Delete filters that stand for no table any more, or were never complete."""
-        stored = await stored_filters(self._database)
-        if stored - set((await self.catalogue()).filters.values()):
-            async with self._database.write() as connection:
-                # Another process may have named one meanwhile, and in SQLite can't any more.
-                named = (await self.catalogue()).filters.values()
-                unnamed = id_filters.c.digest.in_(stored - set(named))
-                await connection.execute(sa.delete(id_filters).where(unnamed))
+    async def sort_closed(self, before: dt.date) -> None:
+        """Sort the ids of all days before one."""
+        for table in await self.tables():
+            if not table.is_sorted and table.day < before:
+                await self.sort(table)
 
 
 class OpenDatabase(NamedTuple):
-    """What `open_database` of a database's module returns: all that a store is made of."""
+    """All that a store is made of."""
 
     database: Database
     segments: Segments
     ids: BatchIds
-
-
-def _youngest_without(catalogue: Catalogue, limit: dt.date) -> IdTable | None:
-    """Return the youngest table without a filter of those that may have one.
-
-    They are days before the limit, and closed sections of others.
-    """
-    days = [it for it in catalogue.tables if it.day < limit]
-    sections = [it for it in catalogue.closed if it.section is not None and it.day >= limit]
-    left = [it for it in (*days, *sections) if it not in catalogue.filters]
-    return max(left, key=lambda it: (it.day, it.section or 0), default=None)
 
 
 def are_new(batches: Iterable[NewBatch], unseen: Iterable[bytes]) -> list[bool]:

@@ -167,7 +167,7 @@ class Counts:
             complete = True
             chunks = chunked(await self._segments.sizes(*group.selected))
             for number, chunk in enumerate(chunks, start=1):
-                reports = await self._count_chunk(DayRow(group.key, group.day), chunk, params)
+                reports = await self._count_chunk(group, chunk, params)
                 complete = complete and reports is not None
                 counted += reports or 0
                 if number % CHUNKS_BETWEEN_TIDYING == 0:
@@ -175,10 +175,10 @@ class Counts:
         return counted
 
     async def _count_chunk(
-        self, row: DayRow, chunk: Sequence[SegmentSize], params: RapporParams
+        self, group: SegmentGroup, chunk: Sequence[SegmentSize], params: RapporParams
     ) -> int | None:
         """Replace segments by their counts; None if any of them is gone."""
-        kept, found = keep_none(params), 0
+        row, kept, found = DayRow(group.key, group.day), keep_none(params), 0
         async with self._database.read() as connection:
             for query in stream_selections(chunk, row.day):
                 # One after the other, so that memory holds one segment.
@@ -193,9 +193,7 @@ class Counts:
             values = await asyncio.to_thread(add_to_packed, packed, row, kept)
             with contextlib.suppress(RowChangedError):
                 async with self._database.write() as connection:
-                    if not await lock_segments(
-                        connection, chunk, row.day, row.key.slice, skip_locked=False
-                    ):
+                    if not await lock_segments(connection, chunk, group, skip_locked=False):
                         return None
                     await delete_segments(connection, chunk, row.day)
                     await self._replace(connection, row, packed, values)

@@ -41,7 +41,6 @@ class Database(abc.ABC):
 
     # Where its files grow; None: on a server, which watches its own disk.
     folder: Path | None = None
-    bytes_at_once: int  # records that a transaction may replace, so that others don't wait for long
 
     def __init__(self, reading: AsyncEngine, writing: AsyncEngine) -> None:
         self.reading = reading
@@ -78,15 +77,6 @@ class Database(abc.ABC):
         """Insert rows with records, in a transaction that has run a statement already."""
         if rows:
             await connection.execute(sa.insert(table), rows)
-
-    @abc.abstractmethod
-    def alone(self, task: str) -> AbstractAsyncContextManager[Callable[[], bool]]:
-        """Keep others from a task as long as what is entered with returns true.
-
-        It doesn't if another process is at it, or may be by now.
-
-        `task`: "filter" or "reshuffle".
-        """
 
     def note_written(self, size: int, rows: int = 0) -> None:  # noqa: B027 (nothing, on a server)
         """Take note of about so many bytes, and rows under random keys, that were committed.

@@ -46,7 +46,7 @@ class MaintenanceResult(NamedTuple):
 
 STEPS = (
     *("slices", "merge", "prepare", "check", "count", "forget", "drop"),
-    *("mix", "tidy", "filter"),
+    *("mix", "sort", "tidy"),
 )
 """The names of the steps, in their order."""
 
@@ -138,9 +138,9 @@ class Maintenance:
     async def _end(self, today: dt.date, *, is_clock_right: bool) -> MaintenanceResult:
         run = _Steps(self._observe)
         mixed = await run.step("mix", self._store.reshuffle(today, self._stopping.is_set))
-        await run.step("tidy", self._store.database.reclaim_space())
         if is_clock_right:
-            await run.step("filter", self._store.ids.filter_closed(today))
+            await run.step("sort", self._store.ids.sort_closed(today))
+        await run.step("tidy", self._store.database.reclaim_space())
         return MaintenanceResult(mixed=mixed or 0, faults=run.faults)
 
     async def _count_reports(self, today: dt.date) -> int:

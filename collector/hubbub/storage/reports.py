@@ -19,6 +19,9 @@ from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.responses import Response, response_of
 from hubbub.storage.slices import SliceSizes, Where
 
+ID_BYTES = 16
+"""The protocol's: 128 bits."""
+
 
 class MetricVersion(NamedTuple):
     """What reports must share to be stored together."""
@@ -38,7 +41,7 @@ class MetricVersion(NamedTuple):
 class NewBatch(NamedTuple):
     """A batch to be stored."""
 
-    batch_id: bytes  # 16 bytes
+    batch_id: bytes  # of `ID_BYTES`
     records: Mapping[MetricVersion, Records]
 
 

@@ -1,7 +1,7 @@
 """The tables of a store, and how a database gets them: made, migrated, or checked.
 
 Segments hold records, counts what is kept of
-records that were forgotten, the tables of batch ids (`id_tables`) those seen; nothing refers from
+records that were forgotten, the tables of batch ids (`batch_ids`) those seen; nothing refers from
 one to another. `serve` or `hubbub-collector migrate` migrates a database; readers only check it.
 Invariants: no column is finer than a day, and no key is a serial number. The migrations run in one
 transaction that other processes wait for, and a database whose version isn't known here is never
@@ -104,28 +104,12 @@ postgresql_metadata = sa.MetaData()
 """The tables that only PostgreSQL has."""
 
 batch_ids = sa.Table(
-    "batch_ids",
-    postgresql_metadata,
-    sa.Column("batch_id", sa.LargeBinary(16), nullable=False),
-    sa.Column("day", sa.Date, nullable=False),
-    sa.Column("section", sa.SmallInteger, nullable=False, server_default="0"),
-    # No key: it could only be one of ids and days. Each section has one of ids. The migration says
-    # how it is partitioned; said here, it would import PostgreSQL's drivers wherever SQLite is.
+    "batch_ids", postgresql_metadata, sa.Column("batch_id", sa.LargeBinary(16), nullable=False)
 )
+"""Empty: the tables of days inherit from it, each with a key of its own, and are searched by it."""
 
 open_day = sa.Table("open_day", postgresql_metadata, sa.Column("day", sa.Date, primary_key=True))
 """One row at most: the day whose ids were written last."""
-
-
-id_filters = sa.Table(
-    "id_filters",
-    metadata,
-    sa.Column("digest", sa.LargeBinary(16), primary_key=True),
-    sa.Column("part", sa.Integer, primary_key=True),
-    sa.Column("words", sa.LargeBinary, nullable=False),
-    sqlite_with_rowid=False,
-)
-"""What `bloom` makes of ids of closed days, in parts; triggers name them (`id_tables`)."""
 
 upkeep_day = sa.Table("upkeep_day", metadata, sa.Column("day", sa.Date, primary_key=True))
 """The day of the last upkeep; several only if collectors wrote them at once."""

@@ -3,7 +3,7 @@
 A segment holds records of several origins in an order drawn at random. Segments are read and
 shuffled outside of any lock; then a short transaction replaces exactly these, or nothing if one of
 them is gone by then. Invariants: whatever is written to the table of segments comes from
-`segment_row` or `reshuffling`, shuffled by the operating system's randomness and under a random
+`segment_row` or `mixing`, shuffled by the operating system's randomness and under a random
 key. At any moment each report is in exactly one segment or in its day's counts, for every reader,
 whatever fails.
 """
@@ -57,11 +57,16 @@ class SegmentSize(NamedTuple):
 
 
 class SegmentGroup(NamedTuple):
-    """The segments of a metric's version, slice and day, and how to select them."""
+    """The segments of a metric's version, slice and day."""
 
     key: MetricVersion
     day: dt.date
-    selected: Sequence[sa.ColumnElement[bool]]
+
+    @property
+    def selected(self) -> list[sa.ColumnElement[bool]]:
+        """The conditions that these segments fulfil, and no others."""
+        values = {**self.key._asdict(), "day": self.day}
+        return [segments.c[name] == value for name, value in values.items()]
 
 
 class Segments:
@@ -81,7 +86,7 @@ class Segments:
         """Return where to insert segments made of others of a day."""
         return segments
 
-    async def reshuffle_target(self, day: dt.date, today: dt.date) -> sa.Table:  # noqa: ARG002
+    async def mixed_target(self, day: dt.date, today: dt.date) -> sa.Table:  # noqa: ARG002
         """Return where to insert the segments of a closed day; make the table if need be."""
         return segments
 
@@ -124,8 +129,8 @@ class Segments:
         records = await self.read_whole(chunk, group.day)
         if records is None:
             return 0
-        rows = [await asyncio.to_thread(segment_row, group.key, group.day, records)]
-        return len(chunk) if await self.replace(chunk, group.day, rows) else 0
+        rows = await asyncio.to_thread(segment_row, group.key, group.day, records)
+        return len(chunk) if await self.replace(chunk, group, iter([[rows]])) else 0
 
     async def delete(self, *which: sa.ColumnElement[bool]) -> int:
         """Delete the segments that fulfil conditions; return the number of their reports."""
@@ -177,14 +182,7 @@ class Segments:
         )
         async with self._database.read() as connection:
             rows = (await connection.execute(query)).all()
-        return [
-            SegmentGroup(
-                MetricVersion(row.metric, row.version, row.slice),
-                row.day,
-                [column == value for column, value in zip(group, row, strict=True)],
-            )
-            for row in rows
-        ]
+        return [SegmentGroup(MetricVersion(*row[:3]), row.day) for row in rows]
 
     async def sizes(self, *which: sa.ColumnElement[bool]) -> list[SegmentSize]:
         """Return the segments that fulfil conditions, in the order of their random keys."""
@@ -208,26 +206,29 @@ class Segments:
     async def replace(
         self,
         chunk: Collection[SegmentSize],
-        day: dt.date,
-        rows: Sequence[Row],
+        group: SegmentGroup,
+        rows: Iterator[Sequence[Row]],
         table: sa.Table | None = None,
     ) -> bool:
-        """Replace segments of a day; do nothing if any of them is gone or being replaced.
+        """Replace segments of a group; do nothing if any of them is gone or being replaced.
 
-        `rows`: new segments with all of their records. `table`: where these go; if not where merged
-        segments do. Returns whether they were replaced.
+        `rows`: new segments with all of their records, made piece by piece in a thread. `table`:
+        where these go; if not where merged segments do. Returns whether they were replaced.
         """
+        size, number = 0, len(chunk)
         async with self._database.write() as connection:
             # In their slice: upkeep may have moved them to another since they were read.
-            slice_ = str(rows[0]["slice"])
-            if not await lock_segments(connection, chunk, day, slice_, skip_locked=True):
+            locking = lock_segments(connection, chunk, group, skip_locked=True)
+            if not await locking:
                 return False
             # First deleted: the new segments then take the space of the old ones.
-            await delete_segments(connection, chunk, day)
-            into = await self.merge_target(connection, day) if table is None else table
-            await self._database.insert_rows(connection, into, rows)
-        size = sum(len(row["records"]) for row in rows)
-        self._database.note_written(2 * size, len(chunk) + len(rows))
+            await delete_segments(connection, chunk, group.day)
+            into = await self.merge_target(connection, group.day) if table is None else table
+            while (some := await asyncio.to_thread(next, rows, None)) is not None:
+                await self._database.insert_rows(connection, into, some)
+                size += sum(len(row["records"]) for row in some)
+                number += len(some)
+        self._database.note_written(2 * size, number)
         return True
 
 
@@ -295,19 +296,18 @@ def _selections(
 async def lock_segments(
     connection: AsyncConnection,
     chunk: Collection[SegmentSize],
-    day: dt.date,
-    slice_: str,
+    group: SegmentGroup,
     *,
     skip_locked: bool,
 ) -> bool:
-    """Lock segments of a day and slice until the transaction ends; return whether all are there.
+    """Lock segments of a group until the transaction ends; return whether all are there.
 
     `skip_locked`: whether to take one that another transaction has locked as gone, or to wait for
     it.
     """
     locked = 0
-    for some in _selections(chunk, day):
-        query = sa.select(segments.c.segment_id).where(*some, segments.c.slice == slice_)
+    for some in _selections(chunk, group.day):
+        query = sa.select(segments.c.segment_id).where(*some, segments.c.slice == group.key.slice)
         # In order, so that two who wait don't deadlock.
         query = query.order_by(segments.c.segment_id).with_for_update(skip_locked=skip_locked)
         locked += len((await connection.scalars(query)).all())
@@ -328,5 +328,6 @@ async def delete_segments(
 
 
 def stream_selections(chunk: Iterable[SegmentSize], day: dt.date) -> Iterator[sa.Select[Any]]:
-    """Return queries of the records of segments of a day, each of some of them."""
-    return (sa.select(segments.c.records).where(*some) for some in _selections(chunk, day))
+    """Return queries of the reports and records of segments of a day, each of some of them."""
+    columns = (segments.c.reports, segments.c.records)
+    return (sa.select(*columns).where(*some) for some in _selections(chunk, day))

@@ -12,7 +12,7 @@ import contextlib
 import datetime as dt
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -27,20 +27,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.util import await_only
 
 from hubbub.storage.backup import copy_database
-from hubbub.storage.batch_ids import BatchIds, IdTransaction, OpenDatabase
+from hubbub.storage.batch_ids import (
+    PREFIX,
+    BatchIds,
+    IdTable,
+    IdTransaction,
+    OpenDatabase,
+    id_table,
+    parse_id_tables,
+    taking_day,
+)
 from hubbub.storage.database import Database, pieces, translate_errors
 from hubbub.storage.errors import StoreError
-from hubbub.storage.id_tables import (
-    ID_BYTES,
-    PREFIX,
-    Catalogue,
-    IdTable,
-    closing_trigger,
-    count_statement,
-    id_table,
-    parse_names,
-)
-from hubbub.storage.reports import NewBatch
+from hubbub.storage.reports import ID_BYTES, NewBatch
 from hubbub.storage.schema import segments
 from hubbub.storage.segments import Segments, pooled_rows
 
@@ -71,12 +70,10 @@ _IDS_A_STATEMENT = 500  # below SQLite's 999 parameters, with room for others
 _TABLES_A_STATEMENT = 100
 """SQLite takes 999 parameters of a statement, and expressions 1,000 deep: one level for a table."""
 
-_IDS_READ = 65_536
+_IDS_COPIED = 65_536
 """1 MiB of ids at a time: a write transaction that copies them takes some tens of milliseconds."""
 
-_NAMES = f"""
-    SELECT name FROM sqlite_schema WHERE type IN ('table', 'trigger') AND name GLOB '{PREFIX}*'
-"""  # noqa: S608
+_NAMES = f"SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB '{PREFIX}*'"  # noqa: S608
 _FREE_PAGES = "PRAGMA freelist_count"
 _BYTES_OF_COMMIT = 4 * _PAGE_BYTES
 """Written at each commit besides the data: pages of the tables and of the index."""
@@ -94,9 +91,6 @@ class SqliteDatabase(Database):
     single statements each would wait for its turn of a busy event loop. `writers_thread`: that
     thread.
     """
-
-    bytes_at_once = 4 * 1024**2
-    """An appending transaction waits meanwhile: for a few tens of milliseconds of a disk."""
 
     def __init__(
         self, path: Path, reading: AsyncEngine, writing: AsyncEngine, *, writes: bool
@@ -127,11 +121,6 @@ class SqliteDatabase(Database):
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
         """Return INSERT ... ON CONFLICT DO NOTHING."""
         return insert(table).on_conflict_do_nothing()
-
-    @asynccontextmanager
-    async def alone(self, task: str) -> AsyncIterator[Callable[[], bool]]:  # noqa: ARG002
-        """Let all do it: the workers of a collector leave maintenance to one."""
-        yield lambda: True
 
     def note_written(self, size: int, rows: int = 0) -> None:
         """Have the log copied in the background once it is long."""
@@ -263,8 +252,6 @@ class SqliteBatchIds(BatchIds):
             except asyncio.CancelledError:
                 await asyncio.wait([done])  # what a thread has begun can't be stopped
                 raise
-            finally:
-                self.filters.load_soon()
 
     def _append(
         self, batches: Mapping[bytes, NewBatch], day: dt.date, received: dt.date
@@ -272,8 +259,7 @@ class SqliteBatchIds(BatchIds):
         ids = sorted(batches)
         rows = pooled_rows(batches.values(), day)
         with self._database.writer.begin() as connection:
-            catalogue = parse_names(connection.exec_driver_sql(_NAMES).scalars())
-            unseen = self._take(connection, catalogue.taking(received), catalogue, ids)
+            unseen = _take(connection, received, ids)
             if len(unseen) < len(ids):  # seldom
                 rows = pooled_rows([batches[it] for it in unseen], day)
             if rows:
@@ -284,112 +270,75 @@ class SqliteBatchIds(BatchIds):
     async def begin(self, day: dt.date) -> AsyncIterator[IdTransaction]:
         """Begin a transaction that writes, which is alone."""
         async with self._database.write() as connection:
-            catalogue = parse_names((await connection.exec_driver_sql(_NAMES)).scalars())
-            yield IdTransaction(connection, catalogue.taking(day), catalogue)
-        self.filters.load_soon()
+            yield IdTransaction(connection, day)
 
     async def take(self, transaction: IdTransaction, ids: Sequence[bytes]) -> set[bytes]:
         """Select those that are known and insert the others."""
-        connection, day, catalogue = transaction
-        return await connection.run_sync(self._take, day, catalogue, ids)
-
-    def _take(
-        self, connection: sa.Connection, day: dt.date, catalogue: Catalogue, ids: Sequence[bytes]
-    ) -> set[bytes]:
-        filtered = self.filters.of(catalogue)
-        own = id_table(day)
-        if own not in catalogue.tables:
-            connection.exec_driver_sql(_make_id_table(own.name))
-        known: set[bytes] = set()
-        if suspects := filtered.possible_duplicates(ids):
-            # In all filtered tables, so that SQLite has compiled most of these statements before.
-            known = _known(connection, filtered.tables, list({it for _, it in suspects}))
-        searched = [table for table in {*catalogue.tables, own} if table not in filtered.tables]
-        left = [it for it in ids if it not in known]
-        new = sorted(set(left) - _known(connection, sorted(searched), left))
-        for some in pieces(new, _IDS_A_STATEMENT):
-            rows = ",".join(["(?)"] * len(some))
-            statement = f"INSERT INTO {own.name} VALUES {rows}"  # noqa: S608
-            connection.exec_driver_sql(statement, tuple(some))
-        return set(new)
+        return await transaction.connection.run_sync(_take, transaction.day, ids)
 
     async def has(self, batch_id: bytes) -> bool:
         """Search all tables."""
         async with self._database.read() as connection:
-            tables = parse_names((await connection.exec_driver_sql(_NAMES)).scalars()).tables
+            tables = await connection.run_sync(_tables)
             return bool(await connection.run_sync(_known, tables, [batch_id]))
 
-    async def catalogue(self) -> Catalogue:
+    async def tables(self) -> Sequence[IdTable]:
         """Read the names in the file's schema."""
         async with self._database.read() as connection:
-            return parse_names((await connection.exec_driver_sql(_NAMES)).scalars())
+            return await connection.run_sync(_tables)
 
-    async def refuse(self, connection: AsyncConnection, table: IdTable, trigger: str) -> None:
-        """Make the trigger; there is no other writer meanwhile."""
-        await connection.exec_driver_sql(
-            f"CREATE TRIGGER IF NOT EXISTS {trigger} BEFORE INSERT ON {table.name} "
-            f"BEGIN SELECT RAISE(ABORT, '{table.name} takes no more ids'); END"
-        )
+    async def sort(self, table: IdTable) -> None:
+        """Copy some at a time: a page of a key has its ids in the order in which they came to it.
 
-    async def sort(self, table: IdTable) -> IdTable:
-        """Copy them some at a time, then let the copy take the table's place.
-
-        A page of a key has its ids in the order in which they came to it.
+        The copy closes the day as soon as it is there, and both tables are searched.
         """
-        copy = _copy_of(table)
+        copy = id_table(table.day, is_sorted=True)
         copying = f"""
-            INSERT INTO {copy} SELECT batch_id FROM {table.name}
-            WHERE batch_id > (SELECT coalesce(max(batch_id), x'') FROM {copy})
-            ORDER BY batch_id LIMIT {_IDS_READ}
+            INSERT INTO {copy.name} SELECT batch_id FROM {table.name}
+            WHERE batch_id > (SELECT coalesce(max(batch_id), x'') FROM {copy.name})
+            ORDER BY batch_id LIMIT {_IDS_COPIED}
         """  # noqa: S608
         copied = 1
         while copied:
             async with self._database.write() as connection:
+                if table not in await connection.run_sync(_tables):
+                    return
                 await connection.exec_driver_sql(_make_id_table(copy))
                 copied = (await connection.exec_driver_sql(copying)).rowcount
                 if not copied:
-                    await self._drop(connection, table.name)
-                    await connection.exec_driver_sql(f"ALTER TABLE {copy} RENAME TO {table.name}")
-                    await self.refuse(connection, table, closing_trigger(table))
+                    await self._drop(connection, table)
             self._database.note_written(copied * ID_BYTES)
-        return table
-
-    async def count(self, table: IdTable) -> tuple[int, int]:
-        """Count them."""
-        async with self._database.read() as connection:
-            row = (await connection.exec_driver_sql(count_statement(table))).one()
-            return row.number, row.of_other_size
-
-    async def read(self, table: IdTable) -> AsyncIterator[bytes]:
-        """Read them in the order of the key, in a row each time, as rows take turns to return."""
-        reading = f"""
-            SELECT max(batch_id) AS last, group_concat(hex(batch_id), '') AS ids FROM (
-                SELECT batch_id FROM {table.name} WHERE batch_id > ?
-                ORDER BY batch_id LIMIT {_IDS_READ}
-            )
-        """  # noqa: S608
-        last = b""
-        while True:
-            async with self._database.read() as connection:
-                row = (await connection.exec_driver_sql(reading, (last,))).one()
-            if row.last is None:
-                return
-            last = row.last
-            yield bytes.fromhex(row.ids)
 
     async def drop(self, table: IdTable, *, if_empty: bool = False) -> None:
         """Drop a table; its pages are overwritten, in one transaction."""
         async with self._database.write() as connection:
             if if_empty and await connection.scalar(sa.text(f"SELECT 1 FROM {table.name} LIMIT 1")):  # noqa: S608
                 return
-            for name in (table.name, _copy_of(table)):
-                await self._drop(connection, name)
+            await self._drop(connection, table)
 
-    async def _drop(self, connection: AsyncConnection, table: str) -> None:
+    async def _drop(self, connection: AsyncConnection, table: IdTable) -> None:
         before = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one()
-        await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
+        await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
         freed = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one() - before
         self._database.note_written(freed * _PAGE_BYTES)
+
+
+def _tables(connection: sa.Connection) -> list[IdTable]:
+    return parse_id_tables(connection.exec_driver_sql(_NAMES).scalars())
+
+
+def _take(connection: sa.Connection, day: dt.date, ids: Sequence[bytes]) -> set[bytes]:
+    tables = _tables(connection)
+    own = id_table(taking_day(day, tables))
+    if own not in tables:
+        connection.exec_driver_sql(_make_id_table(own))
+        tables.append(own)
+    new = sorted(set(ids) - _known(connection, tables, ids))
+    for some in pieces(new, _IDS_A_STATEMENT):
+        rows = ",".join(["(?)"] * len(some))
+        statement = f"INSERT INTO {own.name} VALUES {rows}"  # noqa: S608
+        connection.exec_driver_sql(statement, tuple(some))
+    return set(new)
 
 
 def _known(
@@ -398,10 +347,12 @@ def _known(
     """Return those of these ids that any of these tables has."""
     known: set[bytes] = set()
     for some in pieces(ids, _IDS_A_STATEMENT):
-        rows = ",".join(["(?)"] * len(some))
-        given = f"WITH ids (id) AS (VALUES {rows})"
+        given = f"WITH ids (id) AS (VALUES {','.join(['(?)'] * len(some))})"
         for searched in pieces(tables, _TABLES_A_STATEMENT):
-            has_id = _is_in_any(searched)
+            has_id = " OR ".join(
+                f"EXISTS (SELECT 1 FROM {table.name} WHERE batch_id = id)"  # noqa: S608
+                for table in searched
+            )
             counting = f"{given} SELECT count(*) FROM ids WHERE {has_id}"  # noqa: S608
             if connection.exec_driver_sql(counting, tuple(some)).scalar():
                 finding = f"{given} SELECT id FROM ids WHERE {has_id}"  # noqa: S608
@@ -409,19 +360,9 @@ def _known(
     return known
 
 
-def _make_id_table(name: str) -> str:
-    return f"CREATE TABLE IF NOT EXISTS {name} (batch_id BLOB NOT NULL PRIMARY KEY) WITHOUT ROWID"
-
-
-def _copy_of(table: IdTable) -> str:
-    return f"sorted_{table.name}"
-
-
-def _is_in_any(tables: Iterable[IdTable]) -> str:
-    return " OR ".join(
-        f"EXISTS (SELECT 1 FROM {table.name} WHERE batch_id = id)"  # noqa: S608
-        for table in tables
-    )
+def _make_id_table(table: IdTable) -> str:
+    key = "(batch_id BLOB NOT NULL PRIMARY KEY) WITHOUT ROWID"
+    return f"CREATE TABLE IF NOT EXISTS {table.name} {key}"
 
 
 class _Connection(sqlite3.Connection):

@@ -28,6 +28,7 @@ from hubbub.protocol.registry import describe_changes
 from hubbub.storage.batch_ids import OpenDatabase, are_new
 from hubbub.storage.counts import Counts, DayRow, read_counts
 from hubbub.storage.errors import StoreError, UnreachableError
+from hubbub.storage.mixing import mix_closed_days, unmixed_days
 from hubbub.storage.reports import (
     DayCount,
     Declared,
@@ -37,7 +38,6 @@ from hubbub.storage.reports import (
     StoredCounts,
     StoredRecords,
 )
-from hubbub.storage.reshuffling import reshuffle_closed_days, unmixed_days
 from hubbub.storage.schema import OldSchemaError, Schema, check_schema, migrate, read_schema
 from hubbub.storage.schema import counts as _counts
 from hubbub.storage.schema import parameters as _parameters
@@ -292,8 +292,8 @@ class Store(Reader):
     async def reshuffle(
         self, today: dt.date, is_stopping: Callable[[], bool] = lambda: False
     ) -> int:
-        """Mix the reports of days before `today` (see `reshuffle_closed_days`)."""
-        return await reshuffle_closed_days(self.database, self.segments, today, is_stopping)
+        """Mix the reports of days before `today` (see `mix_closed_days`)."""
+        return await mix_closed_days(self.database, self.segments, today, is_stopping)
 
     async def pool_slices(self, today: dt.date) -> int:
         """Move reports of days before `today` out of slices that have too few of them.
@@ -428,7 +428,6 @@ async def _open_database(url: str, *, create: bool) -> AsyncIterator[OpenDatabas
     try:
         yield opened
     finally:
-        await opened.ids.filters.close()
         await opened.database.close()
 
 

@@ -75,7 +75,6 @@ class Arrived:
         """Do the first upkeep of the day after, though nothing new has come; send all again."""
         async with open_store(url, create=True) as store:
             await _upkeep(store, _TOMORROW)
-            await store.ids.filters.load()
             assert await store.append(self._batches, _TOMORROW) == [False] * len(self._batches)
             assert await store.ids.has(self._batches[0].batch_id)
 

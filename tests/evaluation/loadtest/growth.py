@@ -1,11 +1,8 @@
 """Ingest and upkeep with many batch ids, against those with few.
 
-Two stores of one kind are filled with ids of all days in force, the one with a million, the other
-with as many as asked for, and get the filters that the upkeep would have made meanwhile; then both
-take batches in turns, and are maintained. What a batch costs depends on how large the key is that
-ids go to: in SQLite that of today, in PostgreSQL that of today's last section, which is logged page
-by page when a page first changes after a checkpoint; there is none while it is measured. It fails
-if a loaded id isn't recognised.
+Two stores of one kind are filled with ids of all days in force, the one with few, the other with as
+many as asked for, and those of closed days are sorted as the upkeep does; then both take batches in
+turns, and are maintained. It fails if a loaded id isn't recognised.
 """
 
 from __future__ import annotations
@@ -13,17 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import io
 import secrets
 import sqlite3
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 import asyncpg
-import numpy as np
 
 from evaluation.loadtest.harness import (
     REPORTS,
@@ -38,18 +33,13 @@ from evaluation.loadtest.harness import (
 )
 from hubbub.protocol.records import Records
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
-from hubbub.storage.id_tables import IdTable, id_section, id_table
+from hubbub.storage.batch_ids import IdTable, id_table
 from hubbub.storage.maintenance import Maintenance
-from hubbub.storage.postgresql.batch_ids import SECTIONS_OF_A_SIZE
 from service.faults import cpu_seconds
 
 _ID_BYTES, _RECORD_BYTES = 16, 18
-_SECTION_IDS = 1_250_000  # fill a small one
 _BATCHES, _GROUPS = 64, 100
-_SLOWLY = 20  # requests a second
-_ADD_KEY = "ALTER TABLE {} ADD PRIMARY KEY (batch_id) WITH (fillfactor = 70)"
 _KEY = MetricVersion("homepage", 1)
-_EPOCH = dt.date(2000, 1, 1)  # of PostgreSQL's days
 _SERVER = {
     "full_page_writes": "on",
     "autovacuum": "on",
@@ -61,18 +51,6 @@ _SERVER = {
     "checkpoint_timeout": "1h",
     "maintenance_work_mem": "1GB",
 }
-_COPIED = np.dtype(
-    [
-        ("fields", ">i2"),
-        ("id_bytes", ">i4"),
-        ("id", "V16"),
-        ("day_bytes", ">i4"),
-        ("day", ">i4"),
-        ("section_bytes", ">i4"),
-        ("section", ">i2"),
-    ]
-)
-"""A row in the binary format of COPY."""
 
 
 class Filled(NamedTuple):
@@ -82,8 +60,7 @@ class Filled(NamedTuple):
     url: str
     store: Store
     fill_seconds: float
-    filter_seconds: float
-    load_seconds: float
+    sort_seconds: float
     bytes_an_id: float
 
 
@@ -125,8 +102,7 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float
         rows += await in_turns(1, (few, many), forget)
     once = {
         "disk, an id": [f"{it.bytes_an_id:.0f} bytes" for it in (few, many)],
-        "filtering a closed day": [f"{it.filter_seconds:.2f} s" for it in (few, many)],
-        "loading all filters": [f"{it.load_seconds:.2f} s" for it in (few, many)],
+        "sorting a closed day": [f"{it.sort_seconds:.2f} s" for it in (few, many)],
         "filling": [f"{it.fill_seconds:.0f} s" for it in (few, many)],
     }
     cells: list[tuple[str, ...]] = [row.cells() for row in rows]
@@ -138,39 +114,26 @@ async def _compare(ids: Mapping[str, int], days: int, turns: int, seconds: float
 @asynccontextmanager
 async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterator[Filled]:
     """Fill a new store with an equal number of ids for each of the last days."""
-    load = _fill_sections if url.startswith("postgresql") else _insert
     begun = time.perf_counter()
     async with open_store(url, create=True) as store:
         empty = await store.database.size_bytes()
         some: list[bytes] = []
-        filter_seconds = 0.0
+        sort_seconds = 0.0
         for age in reversed(range(days)):
             day = today - dt.timedelta(days=age)
+            sort_begun = time.perf_counter()
+            await store.ids.sort_closed(day)
+            sort_seconds = time.perf_counter() - sort_begun
             # Its first batch makes the day's table.
             await store.append([NewBatch(secrets.token_bytes(_ID_BYTES), {})], day)
-            filter_begun = time.perf_counter()
-            if await store.ids.filter_closed(day):
-                filter_seconds = time.perf_counter() - filter_begun
-            some += await load(store, url, day, ids // days)
+            some += await _fill(url, id_table(day), ids // days)
         await _settle(url)
         seconds = time.perf_counter() - begun
-        for _ in range(2):  # before the filters are loaded, and with them
-            known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
-            if any(known):
-                sys.exit(f"{sum(known)} of {len(some)} loaded ids weren't recognised")
-            await store.ids.filters.load()
-        load_seconds = await _load_filters(url)
+        known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
+        if any(known):
+            sys.exit(f"{sum(known)} of {len(some)} loaded ids weren't recognised")
         size = await store.database.size_bytes()
-        bytes_an_id = (size - empty) / ids
-        yield Filled(ids, url, store, seconds, filter_seconds, load_seconds, bytes_an_id)
-
-
-async def _load_filters(url: str) -> float:
-    """Load all filters as a collector does that has just started; return the seconds."""
-    async with open_store(url, create=True) as store:
-        begun = time.perf_counter()
-        await store.ids.filters.load()
-        return time.perf_counter() - begun
+        yield Filled(ids, url, store, seconds, sort_seconds, (size - empty) / ids)
 
 
 async def _run_postgresql(url: str, *statements: str) -> None:
@@ -187,78 +150,28 @@ async def _run_sqlite(url: str, *statements: str) -> None:
         connection.commit()
 
 
-async def _fill_sections(store: Store, url: str, day: dt.date, ids: int) -> list[bytes]:
-    """Copy ids, and do what the upkeep does whenever a section is full; return a few ids."""
-    some: list[bytes] = []
-    while ids > 0:
-        section = await _last_section(url, day)
-        number = min(ids, _SECTION_IDS << section // SECTIONS_OF_A_SIZE)
-        some += await _fill_section(url, id_section(day, section), number)
-        await store.ids.filter_closed(day)
-        ids -= number
-    return some
-
-
-async def _last_section(url: str, day: dt.date) -> int:
-    connection = await asyncpg.connect(url)
-    query = "SELECT count(*) - 1 FROM pg_inherits WHERE inhparent = $1::text::regclass"
-    number = await connection.fetchval(query, id_table(day).name)
-    await connection.close()
-    return int(number)
-
-
-async def _fill_section(url: str, section: IdTable, ids: int) -> list[bytes]:
-    """Copy ids, then make the key again, as full as one that grew; return a few ids."""
-    name = section.name
-    await _run_postgresql(url, f"ALTER TABLE {name} DROP CONSTRAINT {name}_pkey")
-    some = await _copy(url, section, ids)
-    await _run_postgresql(url, _ADD_KEY.format(name))
-    return some
-
-
-async def _copy(url: str, section: IdTable, ids: int) -> list[bytes]:
-    """Load random ids into a section without a key by COPY; return a few of them."""
-    columns = ["batch_id", "day", "section"]
-    rows = np.zeros(ids, _COPIED)
-    rows["fields"] = len(columns)
-    rows["id_bytes"], rows["day_bytes"], rows["section_bytes"] = _ID_BYTES, 4, 2
-    rows["id"] = np.frombuffer(secrets.token_bytes(_ID_BYTES * ids), "V16")
-    rows["day"], rows["section"] = (section.day - _EPOCH).days, section.section
-    stream = b"PGCOPY\n\xff\r\n\0" + bytes(8) + rows.tobytes() + b"\xff\xff"
-    connection = await asyncpg.connect(url)
-    await connection.copy_to_table(
-        section.name,
-        source=io.BytesIO(stream),
-        columns=columns,
-        format="binary",
-    )
-    await connection.close()
-    return [bytes(row["id"]) for row in rows[:: max(1, ids // 10)]]
-
-
-async def _insert(_store: Store, url: str, day: dt.date, ids: int) -> list[bytes]:
-    """Insert random ids into a day's table in the order in which they come; return a few."""
-    drawn = _drawn(ids)
-    _insert_rows(url, f"INSERT INTO {id_table(day).name} VALUES (?)", zip(drawn))  # noqa: S608
-    return drawn[:: max(1, ids // 10)]
-
-
-def _drawn(ids: int) -> list[bytes]:
-    drawn = secrets.token_bytes(_ID_BYTES * ids)
-    return [drawn[i : i + _ID_BYTES] for i in range(0, len(drawn), _ID_BYTES)]
-
-
-def _insert_rows(url: str, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
-    path = url.removeprefix("sqlite:///")
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+async def _fill(url: str, table: IdTable, ids: int) -> list[bytes]:
+    """Insert random ids into a day's table, in the order in which they are drawn; return a few."""
+    few = f"SELECT batch_id FROM {table.name} LIMIT 10"  # noqa: S608
+    if url.startswith("postgresql"):
+        drawn = f"SELECT uuid_send(gen_random_uuid()) FROM generate_series(1, {ids})"  # noqa: S608
+        await _run_postgresql(url, f"INSERT INTO {table.name} {drawn}")
+        connection = await asyncpg.connect(url)
+        rows = await connection.fetch(few)
+        await connection.close()
+        return [row["batch_id"] for row in rows]
+    numbers = f"WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < {ids})"  # noqa: S608
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
         connection.execute("PRAGMA cache_size=-1500000")
-        connection.executemany(statement, rows)
+        connection.execute(f"INSERT INTO {table.name} {numbers} SELECT randomblob(16) FROM n")  # noqa: S608
+        connection.commit()
+        return [row[0] for row in connection.execute(few)]
 
 
 async def _settle(url: str) -> None:
     """Let the database do now what it would do while it is measured."""
     if url.startswith("postgresql"):
-        await _run_postgresql(url, "VACUUM (ANALYZE) batch_ids")
+        await _run_postgresql(url, "VACUUM (ANALYZE)")
     else:
         await _run_sqlite(url, "PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -275,9 +188,6 @@ async def _over_http(few: Filled, many: Filled, turns: int, seconds: float) -> l
         }
 
     with serving(few.url, options) as of_few, serving(many.url, options) as of_many:
-        for service in (of_few, of_many):
-            # It loads its filters after the first.
-            await service.take(Load(max(1.0, seconds), _SLOWLY, 1))
         return await in_turns(turns, (of_few, of_many), post)
 
 

@@ -1,6 +1,6 @@
 """What a store in PostgreSQL sends to append to the open day: seen, and meddled with, by tests."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,9 +13,6 @@ Listener = Callable[[asyncpg.Connection, str, tuple[Any, ...]], Awaitable[None]]
 
 STORES_IDS = "INSERT INTO batch_ids"
 """Part of the statement that stores ids; what stores reports comes next, with COMMIT."""
-
-FINDS_SUSPECTS = "WHERE place = ANY"
-"""Part of the statements that look where an id is suspected."""
 
 
 async def _pass(_connection: asyncpg.Connection, _sql: str, _values: tuple[Any, ...]) -> None:
@@ -50,19 +47,3 @@ def listening(event: str, listener: Any, target: type = sa.Engine) -> Iterator[N
         yield
     finally:
         sa.event.remove(target, event, listener)
-
-
-@contextmanager
-def explaining_appends(note: Callable[[Iterable[str]], None]) -> Iterator[None]:
-    """Note the plan of each statement that stores ids in PostgreSQL, by whichever driver."""
-
-    def look(connection: sa.Connection, _cursor: object, sql: str, values: Any, *_: object) -> None:
-        if STORES_IDS in sql and "EXPLAIN" not in sql:
-            note(connection.exec_driver_sql(f"EXPLAIN {sql}", values).scalars())
-
-    async def look_again(connection: asyncpg.Connection, sql: str, values: Any) -> None:
-        if STORES_IDS in sql and "EXPLAIN" not in sql:
-            note(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *values))
-
-    with listening("before_cursor_execute", look), listening_to_appends(before=look_again):
-        yield

@@ -22,8 +22,9 @@ from factories import make_metric, make_params
 from hubbub.protocol.records import Records, record_width
 from hubbub.storage import MetricVersion, StoredCounts, StoredRecords, open_store
 from hubbub.storage.errors import ReportFileError, StoreError
-from hubbub.storage.files.exports import BulkShuffle, ParquetReader, Partition, plan_export
+from hubbub.storage.files.exports import ParquetReader, Partition, plan_export
 from hubbub.storage.files.parquet import count_rows, read_records, write_records
+from hubbub.storage.mixing import BulkShuffle
 from significance import ALARM, z_limit
 from unit.collector.event_loop import in_event_loop
 from unit.collector.exchanges import DAY, contents, each, export_all, exported, fill, make_reports

@@ -197,9 +197,9 @@ async def test_merging_does_not_undo_what_upkeep_moves_meanwhile(tmp_path):
         chunk = await store.segments.sizes(*group.selected)
         records = await store.segments.read_whole(chunk, _DAY)
         assert records is not None
-        rows = [segment_row(group.key, _DAY, records)]
+        rows = iter([[segment_row(group.key, _DAY, records)]])
         assert await store.pool_slices(_DAY + dt.timedelta(days=1)) == 6
-        assert not await store.segments.replace(chunk, _DAY, rows)
+        assert not await store.segments.replace(chunk, group, rows)
         assert await store.slices(_KEY) == {_DAY: {"": 6}}
 
 

@@ -37,16 +37,15 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("moment", ["between groups", "before a commit"])
 @in_event_loop
 async def test_collector_that_is_frozen_while_it_mixes_keeps_no_other_from_it(
-    postgresql_url, moment
+    postgresql_url,
 ):
     """Nor from the reports that it was mixing; when it goes on nothing is lost or doubled."""
     async with open_store(postgresql_url, create=True) as store:
         for start in range(0, 512, 8):
             await store.append([make_new_batch(range(start, start + 8))], _DAY)
-        mixer = start_mixer(postgresql_url, f"{_TOMORROW}", moment, signal.SIGSTOP, 9)
+        mixer = start_mixer(postgresql_url, f"{_TOMORROW}", signal.SIGSTOP, 2)
         try:
             _, status = await asyncio.to_thread(os.waitpid, mixer.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status)
@@ -58,8 +57,8 @@ async def test_collector_that_is_frozen_while_it_mixes_keeps_no_other_from_it(
                         await store.reshuffle(_TOMORROW)
             mixer.send_signal(signal.SIGCONT)
             _, told = await asyncio.to_thread(mixer.communicate, timeout=_SECONDS)
-            assert mixer.returncode, "goes on although it has lost its lock"
-            assert b"StoreError" in told
+            assert mixer.returncode, "commits although it has lost its locks"
+            assert b"Error: store: " in told
         finally:
             mixer.kill()
             mixer.communicate()

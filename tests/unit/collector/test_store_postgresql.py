@@ -17,9 +17,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from databases import GUARDED
 from factories import make_metric
 from hubbub.storage import open_store
+from hubbub.storage import postgresql as postgresql_module
+from hubbub.storage.day_tables import LOCK_ALL_DAYS
 from hubbub.storage.errors import StoreError
-from hubbub.storage.postgresql import sessions as postgresql_module
-from hubbub.storage.postgresql.segments import WAIT_FOR_ALL_DAYS
 from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch, two_stores
 from unit.collector.event_loop import in_event_loop
@@ -92,7 +92,7 @@ async def test_transactions_see_what_was_committed_while_they_waited(postgresql,
 @in_event_loop
 async def test_statements_of_days_gone_by_are_not_kept(postgresql_url, monkeypatch):
     """The server and the driver keep what was prepared, which names the tables of a day."""
-    monkeypatch.setattr(postgresql_module, "_APPENDS_KEPT", 16)
+    monkeypatch.setattr(postgresql_module, "_STATEMENTS_KEPT", 16)
     kept: list[int] = []
 
     def look(connection: sa.Connection):
@@ -116,8 +116,8 @@ async def test_statements_of_days_gone_by_are_not_kept(postgresql_url, monkeypat
                         await store.append([make_new_batch()], _DAY + dt.timedelta(days=number))
         finally:
             sa.event.remove(sa.Engine, "commit", look)
-    assert 20 < max(kept) < 64
-    assert 14 < max(of_appending[1::2]) < 20
+    assert max(of_appending[1::2]) > 14
+    assert max(*kept, *of_appending) < 48  # SQLAlchemy keeps as many, and asyncpg
 
 
 @in_event_loop
@@ -271,7 +271,7 @@ async def _holding_all_days(url: str) -> AsyncIterator[None]:
     engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
     try:
         async with engine.begin() as connection:
-            await connection.execute(WAIT_FOR_ALL_DAYS)
+            await connection.execute(LOCK_ALL_DAYS)
             yield
     finally:
         await engine.dispose()
@@ -327,12 +327,12 @@ async def test_records_are_stored_as_they_are(postgresql, postgresql_url):
 async def test_errors_show_no_statement_and_no_values(postgresql, postgresql_url):
     batch = make_new_batch(batch_id=b"sixteen bytes id")
     async with open_store(postgresql_url, create=True) as store:
-        check = "ALTER TABLE batch_ids ADD CHECK (day < '2000-01-01')"
+        check = "ALTER TABLE batch_ids ADD CHECK (batch_id IS NULL)"
         postgresql.execute(check, url=postgresql_url)
         with pytest.raises(StoreError) as refused:
             await store.append([batch], _DAY)
         assert "violates check constraint" in str(refused.value)
-        postgresql.execute("DROP TABLE batch_ids", url=postgresql_url)
+        postgresql.execute("DROP TABLE batch_ids CASCADE", url=postgresql_url)
         with pytest.raises(StoreError) as missing:
             await store.append([batch], _DAY)
     assert str(missing.value) == 'store: relation "batch_ids" does not exist'

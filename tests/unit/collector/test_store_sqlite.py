@@ -16,8 +16,8 @@ import sqlalchemy as sa
 
 from factories import make_metric
 from hubbub.storage import open_store, sqlite
+from hubbub.storage.batch_ids import id_table
 from hubbub.storage.errors import StoreError
-from hubbub.storage.id_tables import id_table
 from unit.collector.appends import listening
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
 from unit.collector.event_loop import in_event_loop

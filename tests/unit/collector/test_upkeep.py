@@ -177,16 +177,15 @@ async def test_reports_are_merged_while_a_large_day_is_being_mixed(sqlite_url, m
 
 
 @in_event_loop
-async def test_last_reports_are_merged_though_filters_take_long(sqlite_url, monkeypatch):
+async def test_last_reports_are_merged_though_sorting_takes_long(sqlite_url, monkeypatch):
     began, is_merged = asyncio.Event(), asyncio.Event()
 
-    async def filter_many_ids(_before: dt.date) -> bool:
+    async def sort_many_ids(_before: dt.date) -> None:
         began.set()
         await is_merged.wait()
-        return False
 
     async with open_store(sqlite_url, create=True) as store:
-        monkeypatch.setattr(store.ids, "filter_closed", filter_many_ids)
+        monkeypatch.setattr(store.ids, "sort_closed", sort_many_ids)
 
         async def wait_until_merged():
             await _until(store, lambda segments: segments == 1)
@@ -258,9 +257,9 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(sqlite_url, tmp_path,
     assert set(caplog.messages) == told
     names = ("prepare", "check", "count", "forget", "drop")
     others = [(step, True) for step in names]
-    after = [("tidy", True), ("filter", True)]
+    after = [("sort", True), ("tidy", True)]
     # The steps that may take long run beside the next run's.
-    late = [step for step in steps if step[0] in {"mix", "tidy", "filter"}]
+    late = [step for step in steps if step[0] in {"mix", "sort", "tidy"}]
     failing = [("slices", True), ("merge", False)]
     soon = [step for step in steps if step not in late]
     assert soon[:9] == [*failing, *others, *failing]

@@ -189,12 +189,6 @@ class Settings(_Frozen):
         description="Most bytes that a worker holds for clients: batches waiting for the store, "
         "incomplete headers and bodies, and unread answers. Beyond that, requests are shed.",
     )
-    max_filter_bytes: int = Field(
-        default=2**27,
-        ge=0,
-        description="Most memory per worker for batch ids of closed days, 2 bytes each; for days "
-        "that don't fit, each batch is looked up in the store.",
-    )
     header_seconds: _Seconds = Field(
         default=10.0, description="How long a request's header may take to arrive."
     )

@@ -7,7 +7,6 @@ writer, close the store.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import gc
 import signal
@@ -38,7 +37,6 @@ from hubbub.collector.serving.tls import load_certificate, tls_context
 from hubbub.protocol.errors import HubbubError
 from hubbub.protocol.registry import Registry, check_compatible
 from hubbub.storage import Store
-from hubbub.storage.errors import StoreError
 
 _GAUGE_SECONDS = 1.0  # far shorter than a scrape's interval
 _PROBE_CONNECTIONS = 64  # orchestrators keep one or two
@@ -255,7 +253,6 @@ async def running_ingest(
         )
         gauges = asyncio.create_task(_update_gauges(metrics, commit, connections, switch))
         stack.callback(gauges.cancel)
-        await _load_filters(store, settings.max_filter_bytes)
         probed = await stack.enter_async_context(_probed(settings, metrics, probes, ports.probes))
         listener = await stack.enter_async_context(
             listening(
@@ -345,16 +342,6 @@ def _few_connections(
         turned_away=lambda: metrics.shed("probe_connections"),
         tls=tls,
     )
-
-
-async def _load_filters(store: Store, most_bytes: int) -> None:
-    """Load filters before there are requests, which would search and lock the tables of all days.
-
-    What has no filter after some time is searched, and its filter loaded meanwhile.
-    """
-    with contextlib.suppress(TimeoutError, StoreError):
-        async with asyncio.timeout(_FILTER_SECONDS):
-            await store.ids.filters.load(most_bytes)
 
 
 def _count(metrics: Metrics, validator: ReportValidator, commit: Commit) -> None:

@@ -22,7 +22,6 @@ import itertools
 import json
 import re
 import secrets
-import tempfile
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -35,18 +34,15 @@ from collections.abc import (
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, NamedTuple, Self, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from hubbub.protocol.checks import metric_name
 from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.dimensions import is_slice
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import Records, record_width, shuffled, table
+from hubbub.protocol.records import record_width
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
-from hubbub.storage.files.locations import Address, Location, named_errors, resolve
+from hubbub.storage.files.locations import Address, Location, resolve
 from hubbub.storage.files.parquet import (
     count_rows,
     read_counts_file,
@@ -56,6 +52,7 @@ from hubbub.storage.files.parquet import (
     write_counts,
     write_records,
 )
+from hubbub.storage.mixing import BulkShuffle
 from hubbub.storage.reports import MetricVersion, Reader, StoredCounts, StoredRecords
 from hubbub.storage.slices import SliceSizes, Where, added, pools
 
@@ -341,65 +338,6 @@ def report_files(address: Address) -> Iterator[ReportFile]:
 
 
 # Writing.
-
-
-class BulkShuffle:
-    """Takes records in chunks of any size, then gives them back in random order.
-
-    Each record is dealt into a random block, and each block is shuffled before it leaves: together
-    that is a uniformly random order of all records. Between the two steps the records are in a file
-    without a name, in `folder` or TMPDIR, which is gone when the process is, however it ends.
-    `expected` is about how many records will come; it sets the number of blocks.
-    """
-
-    def __init__(
-        self, width: int, expected: int, folder: Path | None, block_bytes: int = BLOCK_BYTES
-    ) -> None:
-        self._width = width
-        self._folder = folder or Path(tempfile.gettempdir())
-        self._blocks = max(1, -(-expected * width // block_bytes))
-        self._block_bytes = block_bytes
-        self._waiting = bytearray()
-        # What fits in one block never touches the disk.
-        size = 2 * self._block_bytes
-        file = tempfile.SpooledTemporaryFile(size, dir=str(self._folder))  # noqa: SIM115 - closed on exit
-        self._file = cast("IO[bytes]", file)
-        self._edges: list[NDArray[np.int64]] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._file.close()
-
-    def add(self, data: bytes) -> None:
-        """Take whole records, end to end."""
-        self._waiting += data
-        if len(self._waiting) >= self._block_bytes:
-            self._deal()
-
-    def blocks(self) -> Iterator[Records]:
-        """Yield all records in random order, once everything has been added."""
-        self._deal()
-        for block in range(self._blocks):
-            data = bytearray()
-            for edges in self._edges:
-                self._file.seek(edges[block])
-                data += self._file.read(edges[block + 1] - edges[block])
-            if data:
-                yield shuffled(Records(self._width, bytes(data)))
-
-    def _deal(self) -> None:
-        """Write what waits as one run, sorted by block, and remember where each block begins."""
-        records = table(Records(self._width, bytes(self._waiting)))
-        keys = np.frombuffer(secrets.token_bytes(8 * len(records)), dtype=np.uint64)
-        block_of = (keys % np.uint64(self._blocks)).astype(np.int64)
-        sizes = np.bincount(block_of, minlength=self._blocks) * self._width
-        start = self._file.tell()
-        self._edges.append(start + np.concatenate(([0], np.cumsum(sizes))))
-        with named_errors(self._folder):
-            self._file.write(records[np.argsort(block_of, kind="stable")].tobytes())
-        self._waiting.clear()
 
 
 class PlannedPartition(NamedTuple):

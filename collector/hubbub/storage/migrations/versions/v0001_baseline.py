@@ -23,13 +23,6 @@ def upgrade() -> None:
         sa.Column("counts", sa.LargeBinary, nullable=False),
         sqlite_with_rowid=False,
     )
-    op.create_table(
-        "id_filters",
-        sa.Column("digest", sa.LargeBinary(16), primary_key=True),
-        sa.Column("part", sa.Integer, primary_key=True),
-        sa.Column("words", sa.LargeBinary, nullable=False),
-        sqlite_with_rowid=False,
-    )
     if op.get_context().dialect.name == "postgresql":
         _add_to_postgresql()
 
@@ -62,32 +55,13 @@ def _random_key(name: str) -> sa.Column[int]:
 
 
 def _add_to_postgresql() -> None:
-    """Add batch ids by day, and the function of triggers that close a day.
+    """Add batch ids by day; and store records and counts as they are, which are random.
 
-    Records, counts and filters are random: compressing them would be in vain. None of them, and no
-    id, gets into the statistics.
+    None of them, and no id, gets into the statistics.
     """
-    op.create_table(
-        "batch_ids",
-        sa.Column("batch_id", sa.LargeBinary(16), nullable=False),
-        sa.Column("day", sa.Date, nullable=False),
-        sa.Column("section", sa.SmallInteger, nullable=False, server_default="0"),
-        postgresql_partition_by="RANGE (day)",
-    )
+    op.create_table("batch_ids", sa.Column("batch_id", sa.LargeBinary(16), nullable=False))
     op.create_table("open_day", sa.Column("day", sa.Date, primary_key=True))
-    for table, column in (
-        ("segments", "records"),
-        ("counts", "counts"),
-        ("id_filters", "words"),
-    ):
+    for table, column in (("segments", "records"), ("counts", "counts")):
         op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL")
-    for table, column in (
-        ("batch_ids", "batch_id"),
-        ("segments", "records"),
-        ("id_filters", "words"),
-    ):
+    for table, column in (("batch_ids", "batch_id"), ("segments", "records")):
         op.execute(sample_nothing_of(f"ONLY {table}", column))
-    op.execute(
-        "CREATE OR REPLACE FUNCTION refuse_batch_ids() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$BEGIN RAISE EXCEPTION '% takes no more ids', TG_TABLE_NAME; END$$"
-    )

@@ -1,0 +1,507 @@
+"""A store in PostgreSQL, which several collectors may share: its sessions, and its batch ids.
+
+Each UTC day has a table of ids, which inherits from `batch_ids`. Nothing but a lock keeps an id
+from being inserted into two of them at once: transactions of the *open day* hold it together, and
+one of any other day holds it alone and makes its own the open day. What servers log of slow
+statements has their parameters, so ids and records are copied: no log has what COPY reads.
+Invariants: no batch id and no record is ever the parameter of a statement, or part of its text;
+each session waits at COMMIT until the transaction, and all that it found, is on disk, whatever the
+server's default is, and with the replicas that the server waits for; nothing repeats a transaction
+in which something was asked; what would wait for a long reader, such as a backup, gives up soon;
+and a process that is frozen keeps no lock, but for those of readers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import secrets
+import shlex
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from hubbub.storage.batch_ids import (
+    BatchIds,
+    IdTable,
+    IdTransaction,
+    OpenDatabase,
+    id_table,
+    parse_id_tables,
+    taking_day,
+)
+from hubbub.storage.database import Database, Row, translate_errors
+from hubbub.storage.day_tables import (
+    LOCK_ALL_DAYS,
+    MAKING,
+    SHARE_OPEN_DAY,
+    TRY_TO_LOCK,
+    WAIT_BRIEFLY,
+    PostgresqlSegments,
+    children,
+    first_table,
+    has_rows,
+    make_child,
+    make_day_table,
+)
+from hubbub.storage.errors import StoreError, UnreachableError, mask_address
+from hubbub.storage.schema import metadata, open_day
+
+_CONNECT_SECONDS = 5.0
+"""A server on the same network answers in milliseconds, one that fails over in seconds."""
+_STATEMENT_SECONDS = 10
+"""An append takes milliseconds: after this the server hangs, and clients send again."""
+_GRACE_SECONDS = 5
+"""Later than that, a server that doesn't report the timeout itself is given up."""
+_LOOKS_AT_SESSIONS = 32
+"""A pooler that shares sessions shows the same one in both, but with chance 2^-31 or so."""
+_CONNECTIONS = 4  # that a worker has for readers, and as many for appends, upkeep and probes
+_STATEMENTS_KEPT = 64
+"""Statements that are kept compiled, and prepared by each connection.
+
+Some a day name the day's tables and are never needed again. By default they would be kept for most
+of a year, in the memory of both sides.
+"""
+_TIDYING_ATTEMPTS = 3  # what is in the way is a reader of some seconds; upkeep comes again anyway
+_MISSING_TABLE = "42P01"
+_DURABLE = ("on", "remote_apply")
+_BUFFER_BYTES = 64 * 1024
+"""The server sends 8 KiB at a time; more has come if this process was busy meanwhile."""
+
+_SORTING = 0x68756273
+"""Held by the one who sorts ids: "hubs"."""
+
+_ARRIVED = "hubbub_arrived"
+"""A temporary table: one row, with the ids of a transaction. Servers don't log what is in it."""
+_MAKE_ARRIVED = f"CREATE TEMPORARY TABLE IF NOT EXISTS {_ARRIVED} (ids bytea[])"
+_IS_KNOWN = "EXISTS (SELECT FROM batch_ids WHERE batch_id = id OFFSET 0)"
+"""OFFSET keeps the planner from joining, and so from reading whole tables of ids."""
+_FIND = f"SELECT EXISTS (SELECT FROM {_ARRIVED}, unnest(ids) AS id WHERE {_IS_KNOWN})"  # noqa: S608
+
+_WAIT_FOR_REPLICAS = """
+    SELECT pg_logical_emit_message(true, 'hubbub', '')
+    WHERE current_setting('synchronous_standby_names') <> ''
+"""
+"""Lets COMMIT wait for synchronous replicas although the transaction has stored nothing.
+
+What it found there may not be with them: who stored it may have given up waiting for them, or the
+server was started again meanwhile.
+"""
+_WAIT_FOR_DISK = f"""
+    SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') NOT IN {_DURABLE}
+"""
+"""Waiting for replicas as well (remote_apply) is left as it is."""
+
+_KEEP_TABLES = sa.text("LOCK TABLE segments IN ACCESS SHARE MODE")
+"""All tables of segments: none that is there when a transaction's snapshot is taken is dropped."""
+_HEAR_OF_TABLES = sa.text("SELECT 1 FROM pg_inherits LIMIT 0")
+"""Takes the transaction's snapshot, then a lock, and so hears of all tables made before it.
+
+A session that has all locks already doesn't hear of them, and goes by plans that were kept.
+"""
+_BEGIN = sa.text("SELECT 1")
+
+_log = logging.getLogger("hubbub.collector")
+
+
+class PostgresqlDatabase(Database):
+    """An open PostgreSQL database; use `open_database`."""
+
+    def __init__(self, url: str, *, writes: bool) -> None:
+        # Two pools, so that slow readers don't keep reports waiting.
+        reading = _engine(url, writes=writes, reads_only=True)
+        super().__init__(reading, _engine(url, writes=True) if writes else reading)
+        self._url = url
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """Begin a transaction that sees each report once, wherever it is moved meanwhile.
+
+        All of it sees the moment of its first query. A plan that was made before a table was would
+        miss what has been moved there until a later moment, whether it is made now or was kept.
+        """
+        async with _begun(self.reading, _KEEP_TABLES) as connection:
+            await connection.execute(_HEAR_OF_TABLES)
+            yield connection
+
+    @asynccontextmanager
+    async def write(self, first: sa.Executable = _BEGIN) -> AsyncIterator[AsyncConnection]:
+        """Begin a transaction that writes, by its first statement."""
+        async with _begun(self.writing, first) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def migrate(self) -> AsyncIterator[AsyncConnection]:
+        """Wait for other migrations, then let this one take its time."""
+        async with self.patient() as engine, engine.begin() as connection:
+            await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MAKING)))
+            yield connection
+
+    def insert_if_absent(self, table: sa.Table) -> sa.Insert:
+        """Return INSERT ... ON CONFLICT DO NOTHING."""
+        return insert(table).on_conflict_do_nothing()
+
+    async def insert_rows(
+        self, connection: AsyncConnection, table: sa.Table, rows: Sequence[Row]
+    ) -> None:
+        """Copy them."""
+        if rows:
+            columns = table.columns.keys()
+            records = [tuple(row[name] for name in columns) for row in rows]
+            driver = await _driver_of(connection)
+            await driver.copy_records_to_table(table.name, records=records, columns=columns)
+
+    async def reclaim_space(self) -> None:
+        """Clear the space of what was merged, counted or deleted, for others to be written to."""
+        async with self.patient() as engine, engine.connect() as connection:
+            # A vacuum can't be part of a transaction.
+            alone = await connection.execution_options(isolation_level="AUTOCOMMIT")
+            for left in reversed(range(_TIDYING_ATTEMPTS)):
+                names = ", ".join(["segments", "counts", *await children(alone, "segments")])
+                try:
+                    await alone.exec_driver_sql(f"VACUUM (SKIP_LOCKED) {names}")
+                except sa.exc.DBAPIError as error:
+                    # Another collector has dropped a table that was listed.
+                    if not left or getattr(error.orig, "sqlstate", None) != _MISSING_TABLE:
+                        raise
+                else:
+                    return
+
+    async def size_bytes(self) -> int:
+        """Return the bytes of the tables and indexes."""
+        async with self.read() as connection:
+            names = [*metadata.tables, *await children(connection, "segments")]
+            names += await children(connection, "batch_ids")
+            # A table that was dropped meanwhile has no size.
+            query = (
+                "SELECT sum(pg_total_relation_size(to_regclass(name))) FROM unnest($1::text[]) name"
+            )
+            return int((await connection.exec_driver_sql(query, (names,))).scalar_one())
+
+    async def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:  # noqa: ARG002
+        """Leave it to PostgreSQL's own programs, which know how."""
+        address = shlex.quote(mask_address(self._url))
+        dump = shlex.quote(str(target))
+        raise StoreError.at(
+            self._url,
+            "PostgreSQL makes its own backups, also while collectors run:\n"
+            f"  pg_dump --format=custom --file={dump} {address}\n"
+            "and restores them, into a new and empty database:\n"
+            f"  pg_restore --exit-on-error --single-transaction --dbname=ADDRESS {dump}\n"
+            "docs/do/backup.md says what each way can lose.",
+        )
+
+    @asynccontextmanager
+    async def patient(self) -> AsyncIterator[AsyncEngine]:
+        """Connect anew for a statement that may take as long as it likes."""
+        engine = _engine(self._url, writes=True, seconds=0)
+        try:
+            async with translate_errors():
+                yield engine
+        finally:
+            await engine.dispose()
+
+
+class PostgresqlBatchIds(BatchIds):
+    """Ids in tables that inherit from `batch_ids`."""
+
+    _database: PostgresqlDatabase
+
+    @asynccontextmanager
+    async def begin(self, day: dt.date) -> AsyncIterator[IdTransaction]:
+        """Begin beside others if the day is open, and otherwise alone."""
+        async with self._database.write(SHARE_OPEN_DAY) as connection:
+            # A statement of its own, which sees what was committed before the lock was free.
+            opened = await (await _driver_of(connection)).fetchval("SELECT day FROM open_day")
+            if opened == day or (
+                opened is not None and opened == taking_day(day, await _id_tables(connection))
+            ):
+                yield IdTransaction(connection, opened)
+                return
+        async with self._database.write(LOCK_ALL_DAYS) as connection:
+            taking = taking_day(day, await _id_tables(connection))
+            await connection.execute(sa.delete(open_day))
+            await connection.execute(sa.insert(open_day).values(day=taking))
+            await _make_id_table(connection, id_table(taking))
+            await make_day_table(connection, first_table(taking))
+            yield IdTransaction(connection, taking)
+
+    async def take(self, transaction: IdTransaction, ids: Sequence[bytes]) -> set[bytes]:
+        """Copy them, and insert from there; if all are known, COMMIT waits until replicas know."""
+        driver = await _driver_of(transaction.connection)
+        await driver.copy_records_to_table(_ARRIVED, records=[(ids,)])
+        rows = await driver.fetch(f"""
+            WITH arrived AS (DELETE FROM {_ARRIVED} RETURNING ids)
+            INSERT INTO {id_table(transaction.day).name} (batch_id)
+            SELECT id FROM arrived, unnest(ids) AS id WHERE NOT {_IS_KNOWN}
+            ON CONFLICT DO NOTHING RETURNING batch_id
+        """)  # noqa: S608
+        if not rows:
+            await driver.execute(_WAIT_FOR_REPLICAS)
+        return {row["batch_id"] for row in rows}
+
+    async def has(self, batch_id: bytes) -> bool:
+        """Search all tables; what is found is with all replicas, too."""
+        async with self._database.write(SHARE_OPEN_DAY) as connection:
+            driver = await _driver_of(connection)
+            await driver.copy_records_to_table(_ARRIVED, records=[([batch_id],)])
+            found = bool(await driver.fetchval(_FIND))
+            await driver.execute(f"DELETE FROM {_ARRIVED}")  # noqa: S608
+            if found:
+                await driver.execute(_WAIT_FOR_REPLICAS)
+        return found
+
+    async def tables(self) -> Sequence[IdTable]:
+        """List what inherits from `batch_ids`."""
+        async with self._database.read() as connection:
+            return await _id_tables(connection)
+
+    async def prepare(self, day: dt.date) -> None:
+        """Make a day's table."""
+        async with self._database.write(WAIT_BRIEFLY) as connection:
+            await _make_id_table(
+                connection, id_table(taking_day(day, await _id_tables(connection)))
+            )
+
+    async def sort(self, table: IdTable) -> None:
+        """Insert them into a table of their own, by one statement, however long it takes.
+
+        CLUSTER would keep the number of the transaction that each row came with. The empty copy
+        closes the day; one statement fills it, so that it has nothing or all.
+        """
+        copy = id_table(table.day, is_sorted=True)
+        async with self._database.write(WAIT_BRIEFLY) as connection:
+            await connection.execute(LOCK_ALL_DAYS)
+            await connection.execute(sa.delete(open_day).where(open_day.c.day == table.day))
+            await _make_id_table(connection, copy)
+        async with self._database.patient() as engine, engine.begin() as connection:
+            if not await connection.scalar(TRY_TO_LOCK, {"lock": _SORTING}):
+                return
+            if table not in await _id_tables(connection):
+                return
+            if not await has_rows(connection, copy.name):
+                await connection.exec_driver_sql(
+                    f"INSERT INTO {copy.name} SELECT batch_id FROM {table.name} ORDER BY batch_id"  # noqa: S608
+                )
+        await self.drop(table)
+
+    async def drop(self, table: IdTable, *, if_empty: bool = False) -> None:
+        """Drop a table, alone, unless somebody reads it: a backup may, for hours."""
+        async with self._database.write(WAIT_BRIEFLY) as connection:
+            await connection.execute(LOCK_ALL_DAYS)
+            if table not in await _id_tables(connection):
+                return
+            await connection.exec_driver_sql(f"LOCK TABLE {table.name} NOWAIT")
+            if if_empty and await has_rows(connection, table.name):
+                return
+            if not table.is_sorted:
+                # Or a day would be open without a table.
+                await connection.execute(sa.delete(open_day).where(open_day.c.day == table.day))
+            await connection.exec_driver_sql(f"DROP TABLE {table.name}")
+
+
+async def _id_tables(connection: AsyncConnection) -> Sequence[IdTable]:
+    return parse_id_tables(await children(connection, "batch_ids"))
+
+
+async def _make_id_table(connection: AsyncConnection, table: IdTable) -> None:
+    await make_child(connection, "batch_ids", table.name, "PRIMARY KEY (batch_id)", "batch_id")
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc] # it has no types
+    """asyncpg's connection, which leaves no holes in memory."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, protocol: asyncio.Protocol, transport: asyncio.Transport, *others: Any
+    ) -> None:
+        super().__init__(protocol, transport, *others)
+        transport.set_protocol(_Buffered(protocol))
+
+
+class _Buffered(asyncio.BufferedProtocol):
+    """Hands what comes to the driver's own protocol, as a copy: the buffer is free again at once.
+
+    By itself asyncio makes room for 256 KiB each time it receives, and cuts it to what came, a few
+    hundred bytes; asyncpg keeps this piece until the connection has received again. What the C
+    library puts behind it meanwhile leaves no room there for the next 256 KiB, so that a
+    collector's heap grew by such holes for as long as it ran (docs/measured/service.md).
+    """
+
+    def __init__(self, driver: asyncio.Protocol) -> None:
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._received = driver.data_received
+        for name in ("eof_received", "connection_lost", "pause_writing", "resume_writing"):
+            setattr(self, name, getattr(driver, name))
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received(bytes(self._buffer[:nbytes]))
+
+
+async def open_database(url: str, *, create: bool) -> OpenDatabase:
+    """Open the database at an address that PostgreSQL's own programs understand.
+
+    Raises `StoreError` if it can't be reached, or through a pooler that gives each transaction
+    another session.
+    """
+    database = PostgresqlDatabase(url, writes=create)
+    try:
+        await _check_sessions(url)
+        async with (
+            translate_errors(f"store {mask_address(url)!r}"),
+            database.reading.connect() as connection,
+        ):
+            if create and await connection.scalar(sa.text("SELECT pg_is_in_recovery()")):
+                raise UnreachableError.at(url, "recovers or is a replica, so it takes no writes")
+            if create and await connection.scalar(sa.text("SHOW fsync")) == "off":
+                _log.warning(
+                    "the PostgreSQL server runs with fsync = off: reports that were acknowledged "
+                    "are lost when its machine fails"
+                )
+    except BaseException:
+        await database.close()
+        raise
+    segments = PostgresqlSegments(database)
+    return OpenDatabase(database, segments, PostgresqlBatchIds(database, segments))
+
+
+@asynccontextmanager
+async def _begun(engine: AsyncEngine, first: sa.Executable) -> AsyncIterator[AsyncConnection]:
+    """Begin a transaction by a statement that changes nothing, and commit it in the end.
+
+    If that finds a connection dead that was closed while nobody used it, as after the server was
+    restarted, it is run again on a new one.
+    """
+    async with translate_errors(), engine.connect() as connection:
+        try:
+            await connection.execute(first)
+        except sa.exc.DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            await connection.rollback()
+            await connection.execute(first)
+        yield connection
+        await connection.commit()
+
+
+async def _driver_of(connection: AsyncConnection) -> asyncpg.Connection:
+    """Return asyncpg's connection of a transaction that SQLAlchemy has begun."""
+    return (await connection.get_raw_connection()).driver_connection
+
+
+def _engine(
+    url: str, *, writes: bool, reads_only: bool = False, seconds: int = _STATEMENT_SECONDS
+) -> AsyncEngine:
+    """Return an engine of sessions whose statements may take so long; 0: as they like.
+
+    `writes`: whether the server is to let it write. `reads_only`: whether it is for `read`.
+    """
+    settings = {
+        "application_name": "hubbub",
+        "client_min_messages": "warning",
+        "statement_timeout": f"{seconds}s",
+        "default_transaction_read_only": "off" if writes else "on",
+        # `BatchIds.begin` must see what was committed while it waited, whatever the default is.
+        "default_transaction_isolation": "repeatable read" if reads_only else "read committed",
+        # Or a frozen collector's transaction would keep others from what it has locked. A session
+        # that reads locks little, and may rest between two segments.
+        "idle_in_transaction_session_timeout": "0" if reads_only else f"{_STATEMENT_SECONDS}s",
+    }
+    prepare = ""
+    if writes and not reads_only and seconds:
+        # Planned once, and by keys, though tables of ids were small when the planner looked.
+        settings |= {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+        prepare = _MAKE_ARRIVED
+
+    async def connect(**_options: Any) -> asyncpg.Connection:
+        connection = await _connect(
+            url,
+            command_timeout=seconds + _GRACE_SECONDS if seconds else None,
+            statement_cache_size=_STATEMENTS_KEPT,
+            connection_class=_Connection,
+        )
+        try:
+            # Not with the first message: PgBouncer refuses settings there, or drops them.
+            given = ", ".join(f"set_config('{it}', '{to}', false)" for it, to in settings.items())
+            await connection.execute(f"SELECT {given}; {_WAIT_FOR_DISK}; {prepare}")
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    engine: AsyncEngine = create_async_engine(
+        "postgresql+asyncpg://",
+        creator=lambda: engine.dialect.loaded_dbapi.connect(
+            async_creator_fn=connect, prepared_statement_cache_size=_STATEMENTS_KEPT
+        ),
+        query_cache_size=_STATEMENTS_KEPT,
+        pool_size=_CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=_STATEMENT_SECONDS,
+    )
+    return engine
+
+
+async def _connect(url: str, **options: Any) -> asyncpg.Connection:
+    # asyncpg reads the address itself, so TLS, sockets and password files work as usual.
+    try:
+        return await asyncpg.connect(url, timeout=_CONNECT_SECONDS, **options)
+    except ValueError:
+        # Without its text, which quotes a part of the address: of the password, perhaps.
+        raise StoreError.at(
+            url,
+            "must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
+            "with what isn't a letter or digit percent-encoded",
+        ) from None
+
+
+async def _check_sessions(url: str) -> None:
+    """Refuse a pooler that gives each transaction another session, or one to several connections.
+
+    There settings of a session are lost, or become those of others, and prepared statements aren't
+    found. Which session a transaction gets depends on what is free, and not on the connection that
+    asks. So if two connections that ask in a random order get each its own throughout, then they
+    have it (P(false) < 1e-9).
+
+    Raises `StoreError` if it is one.
+    """
+    connections: list[asyncpg.Connection] = []
+    async with translate_errors(f"store {mask_address(url)!r}"):
+        try:
+            options = {"statement_cache_size": 0, "command_timeout": _CONNECT_SECONDS}
+            connections.append(await _connect(url, **options))
+            # A server says at once which of its processes serves. A pooler says something else.
+            if await _serving_process(connections[0]) == connections[0].get_server_pid():
+                return
+            connections.append(await _connect(url, **options))
+            found: tuple[set[int], set[int]] = (set(), set())
+            for _ in range(_LOOKS_AT_SESSIONS):
+                which = secrets.randbelow(2)
+                found[which].add(await _serving_process(connections[which]))
+        finally:
+            for connection in connections:
+                connection.terminate()
+    if found[0] & found[1] or max(map(len, found)) > 1:
+        raise StoreError.at(
+            url,
+            "is reached through a pooler that gives each transaction another session, as PgBouncer "
+            "does with pool_mode = transaction; sessions have settings and prepared statements: "
+            "use pool_mode = session, or the server's own address",
+        )
+
+
+async def _serving_process(connection: asyncpg.Connection) -> int:
+    async with connection.transaction():  # in one, so that to ask and to answer is in one session
+        return int(await connection.fetchval("SELECT pg_backend_pid()"))
