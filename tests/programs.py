@@ -30,7 +30,6 @@ _COLLECTOR = "hubbub.collector"
 # What a collector of each kind of store, with its admin page, and a decoder import by need.
 _IMPORTED = [
     "aiosqlite",
-    "alembic.command",
     "asyncpg",
     "hubbub.collector.cli.service",
     "hubbub.collector.serving.server",

@@ -16,7 +16,7 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.collector.access.auth import generate_secret
 from hubbub.simulations.experiments.collecting import Collector
 from hubbub.storage import open_store
-from hubbub.storage.schema import REVISIONS
+from hubbub.storage.schema import revisions
 from programs import forked_collector
 from service.posting import make_batch, post, send, wait_until, wait_until_published
 from unit.collector.batches import make_new_batch
@@ -127,10 +127,10 @@ def test_answers_to_reports_have_a_histogram_of_their_times(served):
 
 
 def test_what_runs_can_be_told_apart_from_what_another_collector_runs(served, metrics_file):
-    wait_until(lambda: REVISIONS[-1] in str(served.numbers("hubbub_build_info")))
+    wait_until(lambda: revisions()[-1] in str(served.numbers("hubbub_build_info")))
     (first,) = served.numbers("hubbub_build_info")
     digest, schema, version = first
-    assert (len(digest), schema) == (12, REVISIONS[-1])
+    assert (len(digest), schema) == (12, revisions()[-1])
     assert version == served.ask("/status.json").json["software"]
     changed = make_metric(version=2, params=make_params(k=64))
     metrics_file.write_text(registry_toml(changed), encoding="utf-8")

@@ -18,7 +18,6 @@ from service.posting import SECONDS, accepts_connections, make_batch, post, stor
 
 _IMPORTED_LATE = {
     "aiohttp",
-    "alembic",
     "asyncpg",
     "jinja2",
     "multiprocessing",

@@ -20,7 +20,7 @@ from databases import GUARDED
 from hubbub.simulations.experiments.collecting import Collector, running_collector
 from service.loads import Accounts, Load, assert_delivered, send_all_again, stored_in
 from service.posting import SECONDS, make_batch, post, stored_count
-from unit.collector.next_version import CONTRACTED, EXPANDED, NOW, SERVED_BY, write_migrations
+from unit.collector.next_version import CONTRACTED, EXPANDED, NOW
 from unit.collector.test_store_migrations import execute
 
 pytestmark = pytest.mark.long
@@ -28,11 +28,10 @@ pytestmark = pytest.mark.long
 _THIS = ("-m", "hubbub.collector")
 _NEXT = f"""
 import sys
-from hubbub.storage import schema
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from unit.collector import next_version
 
-schema.REVISIONS += ("{EXPANDED}", "{CONTRACTED}")
-schema.SERVED_BY |= {SERVED_BY}
-schema._MIGRATIONS = %r
+next_version.install()
 
 from hubbub.collector.cli import main
 
@@ -48,10 +47,8 @@ class Versions(NamedTuple):
 
 
 @pytest.fixture
-def versions(tmp_path) -> Versions:
-    folder = tmp_path / "migrations"
-    write_migrations(folder)
-    return Versions(_THIS, ("-c", _NEXT % str(folder)))
+def versions() -> Versions:
+    return Versions(_THIS, ("-c", _NEXT))
 
 
 def test_nothing_is_lost_or_doubled_by_an_upgrade_and_a_rollback_under_load(
@@ -95,7 +92,7 @@ def test_nothing_is_lost_or_doubled_by_an_upgrade_and_a_rollback_under_load(
         assert f"made by a newer hubbub (schema {EXPANDED}" in refused.stderr
     _run(versions.next, "maintain", "--store", any_store_url)
     # So that this program may look into it.
-    update = "UPDATE hubbub_schema SET version_num = :version"
+    update = "UPDATE hubbub_schema SET needed = :version"
     asyncio.run(execute(any_store_url, update, version=NOW))
     assert_delivered(any_store_url, accounts)
 
@@ -122,7 +119,7 @@ def test_reader_needs_no_new_rights_after_an_expansion(
     for _ in range(2):
         _run(versions.next, "migrate", "--store", postgresql_url)
         _run(versions.next, "migrate", "--contract", "--store", postgresql_url)
-    update = "UPDATE hubbub_schema SET version_num = :version"
+    update = "UPDATE hubbub_schema SET needed = :version"
     asyncio.run(execute(postgresql_url, update, version=NOW))
     reading = postgresql_url.replace("//postgres@", f"//{user}:{password}@")
     assert len(stored_in(reading)) == 3

@@ -116,13 +116,14 @@ class PostgresqlSegments(Segments):
         async with self._database.read() as connection:
             names = await children(connection, "segments")
         for table in filter(None, map(parse_day_table, names)):
-            # Where a day's reports end up may be empty because they are on their way.
-            whose = f"segments WHERE day = DATE '{table.day}'" if table.is_mixed else table.name
             if table.is_mixed and table.day < today - APART:
                 await self._move(table)
-                whose = table.name
-            if not today <= table.day <= today + dt.timedelta(days=1):
-                await self._drop_if_empty(table, whose)
+                await self._drop_if_empty(table, table.name)
+            elif table.is_mixed and table.day < today:
+                # It may be empty because reports are on their way there.
+                await self._drop_if_empty(table, f"segments WHERE day = DATE '{table.day}'")
+            elif not today <= table.day <= today + dt.timedelta(days=1):
+                await self._drop_if_empty(table, table.name)
 
     async def _move(self, table: DayTable) -> None:
         """Move a day's mixed segments among those of old days, some at a time."""

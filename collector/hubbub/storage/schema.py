@@ -1,23 +1,23 @@
 """The tables of a store, and how a database gets them: made, migrated, or checked.
 
-Segments hold records, counts what is kept of
-records that were forgotten, the tables of batch ids (`batch_ids`) those seen; nothing refers from
-one to another. `serve` or `hubbub-collector migrate` migrates a database; readers only check it.
-Invariants: no column is finer than a day, and no key is a serial number. The migrations run in one
-transaction that other processes wait for, and a database whose version isn't known here is never
-changed. A changed table needs a migration and its number here.
+Segments hold records, counts what is kept of records that were forgotten, the tables of batch ids
+(`batch_ids`) those seen; nothing refers from one to another. `serve` or `hubbub-collector migrate`
+migrates a database; readers only check it. Invariants: no column is finer than a day, and no key is
+a serial number. Migrations run in one transaction that other processes wait for, and a database
+whose version isn't known here is never changed. A changed table needs a migration in `MIGRATIONS`.
 
 So that a service is upgraded, and rolled back, while it serves, a change that earlier code can't
 live with takes two releases. The first one *expands*: it adds, and `SERVED_BY` says that code which
 knows an earlier version can serve what results. The second one *contracts*: it removes what only
-that earlier code needs, and code of the first release can serve what results. A database tells by
-its version which one code must know at least, so that earlier releases, too, judge rightly whether
-they can serve it; which migrations were made stands beside it, if that is more.
+that earlier code needs, and code of the first release can serve what results. A database says which
+version code must know at least, so that earlier releases, too, judge rightly whether they can serve
+it, and which migrations were made.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -25,8 +25,11 @@ import sqlalchemy as sa
 from hubbub.storage.database import Database, translate_errors
 from hubbub.storage.errors import StoreError
 
-REVISIONS = ("0001",)
-"""The schema's versions, oldest first; each is a migration in migrations/versions."""
+MIGRATIONS: dict[str, Callable[[sa.Connection], None]] = {}
+"""What brings a database to a version from the one before, oldest first, after `FIRST`.
+
+They are made on new stores, too, so `_make_tables` goes on making those of `FIRST`.
+"""
 
 SERVED_BY: dict[str, str] = {}
 """By version, the oldest one whose code can serve it; one that isn't here needs its own code.
@@ -34,23 +37,15 @@ SERVED_BY: dict[str, str] = {}
 Expanding, the same as for the version before; contracting, a later one, but not its own.
 """
 
+FIRST = "0001"
+"""The version of the first release."""
+
 VERSION_TABLE = "hubbub_schema"
-"""Holds the version that code must know. Not Alembic's usual name: others may share a database."""
 
-_MADE = "made"
-"""Its column with the last migration that was made, if code need not know that one.
-
-Not a table of its own: a role that may only read has rights on those that were there.
-"""
-
-_MIGRATIONS = "hubbub.storage:migrations"
 _EMPTY = ""
 """The version of a database without our tables."""
 
 _log = logging.getLogger("hubbub.collector")
-
-_LATEST = REVISIONS[-1]
-"""The version whose tables these are."""
 
 metadata = sa.MetaData()
 """The tables of every database, and all that SQLite has."""
@@ -111,6 +106,14 @@ batch_ids = sa.Table(
 open_day = sa.Table("open_day", postgresql_metadata, sa.Column("day", sa.Date, primary_key=True))
 """One row at most: the day whose ids were written last."""
 
+_versions = sa.Table(
+    VERSION_TABLE,
+    metadata,
+    sa.Column("needed", sa.Text, primary_key=True),
+    sa.Column("made", sa.Text, nullable=False),
+)
+"""One row (see `Schema`)."""
+
 upkeep_day = sa.Table("upkeep_day", metadata, sa.Column("day", sa.Date, primary_key=True))
 """The day of the last upkeep; several only if collectors wrote them at once."""
 
@@ -127,7 +130,7 @@ def sample_nothing_of(table: str, column: str) -> str:
 class Schema(NamedTuple):
     """What schema a database has."""
 
-    made: str  # the last migration that was made; empty: there are no tables
+    made: str  # its version; empty: there are no tables
     needed: str  # the version that code must know to serve it
 
 
@@ -148,7 +151,7 @@ async def migrate(database: Database, url: str, *, contract: bool = False) -> tu
     what only earlier code needs. Returns before and after. Raises `StoreError` if a newer hubbub
     made it which this one can't serve.
     """
-    target = REVISIONS[-1] if contract else _least()
+    target = revisions()[-1] if contract else _least()
     before = await read_schema(database)
     if _has(before, target, url):
         return before, before
@@ -180,8 +183,13 @@ def _served_by(version: str) -> str:
     return SERVED_BY.get(version, version)
 
 
+def revisions() -> list[str]:
+    """Return the schema's versions, oldest first."""
+    return [FIRST, *MIGRATIONS]
+
+
 def _least() -> str:
-    left = list(REVISIONS)
+    left = revisions()
     while len(left) > 1 and _served_by(left[-2]) < _served_by(left[-1]) < left[-1]:
         left.pop()
     return left[-1]
@@ -191,74 +199,53 @@ def _has(schema: Schema, version: str, url: str) -> bool:
     """Return whether a database has a version, or a later one that this code can serve."""
     if schema.made == _EMPTY:
         return False
-    if schema.needed not in REVISIONS:
+    known = revisions()
+    if schema.needed not in known:
         raise StoreError.at(
             url,
-            f"made by a newer hubbub (schema {schema.needed}, expected at most {REVISIONS[-1]}); "
+            f"made by a newer hubbub (schema {schema.needed}, expected at most {known[-1]}); "
             "update this one",
         )
-    return schema.made not in REVISIONS or schema.made >= version
+    return schema.made not in known or schema.made >= version
 
 
 def _schema(connection: sa.Connection) -> Schema:
     if not sa.inspect(connection).has_table(VERSION_TABLE):
         return Schema(_EMPTY, _EMPTY)
-    column = _MADE if _has_made(connection) else "NULL"
-    query = f"SELECT version_num, {column} FROM {VERSION_TABLE}"  # noqa: S608
-    needed, made = connection.exec_driver_sql(query).first() or (_EMPTY, None)
-    return Schema(made or needed, needed)
-
-
-def _has_made(connection: sa.Connection) -> bool:
-    return _MADE in {column["name"] for column in sa.inspect(connection).get_columns(VERSION_TABLE)}
+    row = connection.execute(sa.select(_versions.c.made, _versions.c.needed)).first()
+    return Schema(*row) if row else Schema(_EMPTY, _EMPTY)
 
 
 def _migrate(connection: sa.Connection, target: str, url: str) -> tuple[Schema, Schema]:
     before = _schema(connection)
     if _has(before, target, url):
         return before, before
-    if before.made == _EMPTY and target == _LATEST and connection.dialect.name == "sqlite":
+    after = Schema(target, _served_by(target))
+    if before.made == _EMPTY:
         _make_tables(connection)
     else:
-        _run_migrations(connection, before, target)
-    after = Schema(target, _served_by(target))
-    is_there = _has_made(connection)
-    if after.needed != after.made and not is_there:
-        connection.exec_driver_sql(f"ALTER TABLE {VERSION_TABLE} ADD COLUMN {_MADE} TEXT")
-    if after.needed != after.made or is_there:
-        values = f"version_num = '{after.needed}', {_MADE} = '{after.made}'"
-        connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET {values}")  # noqa: S608
+        _log.info("migrating the store from schema %s to %s", before.made, target)
+        if connection.dialect.name == "postgresql":
+            # Collectors wait behind whoever waits to change a table: not for a backup's end.
+            connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
+    for version, change in MIGRATIONS.items():
+        if (before.made or FIRST) < version <= target:
+            change(connection)
+    connection.execute(sa.delete(_versions))
+    connection.execute(sa.insert(_versions).values(after._asdict()))
     return before, after
 
 
 def _make_tables(connection: sa.Connection) -> None:
-    """Make what all migrations would make of an empty file.
-
-    Without Alembic, because to import that takes longer than all else that a new file needs.
-    """
+    """Make all tables of the first version."""
     metadata.create_all(connection, checkfirst=False)
-    version = sa.Table(
-        VERSION_TABLE,
-        sa.MetaData(),
-        sa.Column("version_num", sa.String(32), nullable=False),
-        sa.PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
-    )
-    version.create(connection)
-    connection.execute(sa.insert(version).values(version_num=_LATEST))
-
-
-def _run_migrations(connection: sa.Connection, before: Schema, target: str) -> None:
-    # Only now, because it is seldom needed and takes its time and memory.
-    from alembic import command  # noqa: PLC0415
-    from alembic.config import Config  # noqa: PLC0415
-
-    if connection.dialect.name == "postgresql":
-        # Collectors wait behind whoever waits to change a table: not for a backup's end.
-        connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
-    config = Config()
-    config.set_main_option("script_location", _MIGRATIONS)
-    config.attributes["connection"] = connection
-    if before.made != _EMPTY:
-        _log.info("migrating the store from schema %s to %s", before.made, target)
-        command.stamp(config, before.made)
-    command.upgrade(config, target)
+    if connection.dialect.name != "postgresql":
+        return
+    postgresql_metadata.create_all(connection, checkfirst=False)
+    # Records and counts are random: compressing them would be in vain.
+    for table, column in (("segments", "records"), ("counts", "counts")):
+        connection.exec_driver_sql(
+            f"ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL"
+        )
+    for table, column in (("batch_ids", "batch_id"), ("segments", "records")):
+        connection.exec_driver_sql(sample_nothing_of(f"ONLY {table}", column))
