@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from hubbub.decoder import Estimates, decode_metric
+from hubbub.decoder import Estimates, decode_metric, decode_rappor
 from hubbub.decoder.cli.group import main
 from hubbub.inference.errors import CandidateError, UndecodableError
 from hubbub.protocol.errors import OptionError
@@ -143,7 +143,7 @@ def test_files_of_other_programs_are_decoded_too(tmp_path):
     held = {"a": 3_000, "b": 2_000}
     params = Params(k=32, h=2, m=16, p=0.25, q=0.75, f=0.25)
     files = write_reports_of(tmp_path, params, held, [*held, "c", "d"])
-    result = decode_metric(params=files.params, counts=files.counts, map=files.map)
+    result = decode_rappor(files.params, counts=files.counts, map=files.map)
     found = pl.DataFrame(result).filter("detected")
     assert set(found["string"]) == set(held)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hubbub.decoder.comparing import compare_metric
-    from hubbub.decoder.pipeline import decode_metric
+    from hubbub.decoder.pipeline import decode_metric, decode_rappor
     from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
     from hubbub.inference.counts import CohortCounts, count_records, empty_counts
     from hubbub.inference.decoding import Decoding, Summary, decode
@@ -38,6 +38,7 @@ _HOMES = {
     "decode_category_days": "hubbub.inference.trends.decoding",
     "decode_days": "hubbub.inference.trends.decoding",
     "decode_metric": "hubbub.decoder.pipeline",
+    "decode_rappor": "hubbub.decoder.pipeline",
     "decode_number_days": "hubbub.inference.trends.decoding",
     "decode_numbers": "hubbub.inference.numbers.decoding",
     "empty_counts": "hubbub.inference.counts",
@@ -62,6 +63,7 @@ __all__ = [
     "decode_metric",
     "decode_number_days",
     "decode_numbers",
+    "decode_rappor",
     "empty_counts",
 ]
 

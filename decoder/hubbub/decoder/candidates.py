@@ -70,12 +70,11 @@ class Piece(NamedTuple):
 def read_pieces(path: str) -> Iterator[Piece]:
     """Yield the strings of a list, some thousands at a time.
 
-    `path`: an address (`storage.resolve`) of a text file, a pipe or "-" for standard input: a
-    string a line, in which a byte order mark and the carriage return of a Windows line end don't
-    count; unpacked if the name ends in .gz. Or a Parquet file, if it ends in .parquet: the column
-    `string`, or else `candidate`, or else the only one that holds text. Raises `CandidateError` if
-    a line is far too long, or a Parquet file has no such column or a null in it. Raises `OSError,
-    EOFError, zlib.error, NotParquetError` if it can't be read, or isn't what its name says.
+    Of a Parquet file the column `string` is read, or else `candidate`, or else the only one that
+    holds text. Of a text file, unpacked if its name ends in .gz, each line is a string, without a
+    byte order mark and the carriage return of a Windows line end. Raises `CandidateError` for a
+    line that is far too long, no such column, or a null in it; `OSError, EOFError, zlib.error,
+    NotParquetError` if the list can't be read.
     """
     if path.endswith(PARQUET):
         yield from _rows_of(path)
@@ -87,11 +86,10 @@ def read_pieces(path: str) -> Iterator[Piece]:
 
 
 def list_files(address: str) -> list[str]:
-    """Return the files of a list, in the order of their names.
+    """Return the files of a list by name: a file, "-", a folder, a pattern ("lists/part-*.gz").
 
-    `address`: a file, "-", a folder, of which those files count whose names begin with neither "."
-    nor "_", or a pattern such as "lists/part-*.gz"; in object storage only the last part of an
-    address may be a pattern. Raises `CandidateError` if a folder or a pattern has no file, or the
+    In a folder those count whose names begin with neither "." nor "_"; in object storage only the
+    last part of an address may be a pattern. Raises `CandidateError` if there is no file, or the
     storage fails.
     """
     if not is_in_parts(address):
@@ -224,9 +222,8 @@ class CandidateList:
 def read_list(path: str) -> CandidateList:
     """Read a list of candidates in their normal form (NFC), and leave out repeats.
 
-    `path`: as of `read_pieces`, or several files (`list_files`). Raises `CandidateError` if it
-    can't be read, holds no string, or one that no client could report: not UTF-8, or too long. The
-    message names the line.
+    Raises `CandidateError`, which names the line, if it can't be read, holds no string, or one that
+    no client could report: not UTF-8, or too long.
     """
     table = _TableInMaking()
     for file in list_files(path):
@@ -243,10 +240,7 @@ def read_list(path: str) -> CandidateList:
 
 @contextmanager
 def _unchanged(path: str) -> Iterator[None]:
-    """Refuse an object that is replaced while it is read, whatever was found in it.
-
-    Of such an object pyarrow may give bytes that never were in it.
-    """
+    """Refuse an object that is replaced while it is read: pyarrow may give bytes of neither."""
     location = resolve(path)
     stamp = None if location.is_local else location.stamp()
     try:
@@ -277,10 +271,7 @@ class NotParquetError(Exception):
 
 @contextmanager
 def readable(path: str, given: Callable[[], int] = lambda: 0) -> Iterator[None]:
-    """Raise a CandidateError where a file can't be read, or its storage fails.
-
-    `path`: the file's address. `given`: returns how many strings were read before.
-    """
+    """Raise a CandidateError where a file can't be read on, after `given()` strings."""
     try:
         with storage_errors(resolve(path)):
             yield
@@ -386,12 +377,10 @@ def list_candidates(
     params: RapporParams,
     source: str = "the parameters",
 ) -> tuple[Candidates, tuple[str, ...]]:
-    """Read a list of candidates ("-": standard input), or a map; also notes for the reader.
+    """Read a list of candidates ("-": standard input), or instead a map; also notes for the reader.
 
-    `candidates`: a file, or the strings themselves, each once. `map_file`: instead of candidates, a
-    file of strings and their bits. `params`: with which strings are hashed. `source`: the file that
-    the parameters are from. Raises `CandidateError, InputError` if it can't be read, or holds
-    something else.
+    `source` names the file that the parameters are from. Raises `CandidateError, InputError` if it
+    can't be read, or holds something else.
     """
     if map_file is not None:
         found = read_map(map_file, params, source)
@@ -406,37 +395,29 @@ def list_candidates(
 
 
 def repeats_note(left_out: int) -> tuple[str, ...]:
-    """Return what is said of repeated strings, if any were left out.
-
-    `left_out`: how many.
-    """
+    """Return the note about repeated strings, if any were left out."""
     return (f"{left_out:,} repeated candidates left out",) if left_out else ()
 
 
 def hashed_lists(options: DecodeOptions, metric: Metric) -> CandidateLists:
     """Read the list, or the map, with the metric's positions.
 
-    `options`: name the list. `metric`: whose parameters hash it. Raises `OptionError` if there is
-    no list, more than one, or one for each field. Raises `CandidateError, InputError` if it can't
-    be read.
+    Raises `OptionError` if there is no list, more than one, or one for each field; `CandidateError,
+    InputError` if it can't be read.
     """
     check_candidates(options)
-    chosen, source = options.candidates, options.source
     listed, notes = list_candidates(
-        _without_fields(chosen.candidates, metric),
-        chosen.map,
+        _without_fields(options.candidates, metric),
+        options.map,
         metric.params,
-        source.params or source.metrics or "",
+        options.params or options.metrics or "",
     )
     return CandidateLists(hashed=listed, notes=notes)
 
 
 def plain_list(options: DecodeOptions, metric: Metric) -> CandidateLists:
-    """Read the list, if there is one, without positions (raises as `hashed_lists`).
-
-    `options`: may name a list. `metric`: it has no fields.
-    """
-    listed = _without_fields(options.candidates.candidates, metric)
+    """Read the list, if there is one, without positions (raises as `hashed_lists`)."""
+    listed = _without_fields(options.candidates, metric)
     if listed is None:
         return CandidateLists()
     candidates, notes = list_candidates(listed, None, _ALONE)
@@ -444,13 +425,8 @@ def plain_list(options: DecodeOptions, metric: Metric) -> CandidateLists:
 
 
 def field_lists(options: DecodeOptions, metric: Metric, fields: Sequence[str]) -> CandidateLists:
-    """Read the lists of some fields, at least one, without positions.
-
-    `options`: name the lists. `metric`: it has these fields. `fields`: names of the fields that
-    need a list. Raises `OptionError` if a field has no list, or a list no field. Raises
-    `CandidateError` if one can't be read.
-    """
-    given = options.candidates.candidates
+    """Read the lists of some fields, at least one, without positions (raises as `hashed_lists`)."""
+    given = options.candidates
     if given is not None and not isinstance(given, Mapping) and len(fields) == 1:
         given = {fields[0]: given}
     if not isinstance(given, Mapping) or given.keys() != set(fields):
@@ -466,21 +442,15 @@ def field_lists(options: DecodeOptions, metric: Metric, fields: Sequence[str]) -
 
 
 def candidate_sources(options: DecodeOptions, lists: CandidateLists) -> list[Source]:
-    """Return the lists as a result's sources.
-
-    They are named by the digest of their strings if they came through a pipe, which is read only
-    once, or were no file at all.
-
-    `options`: name the lists. `lists`: what was read.
-    """
-    given = options.candidates.candidates
+    """Return the lists as a result's sources: by their strings' digest if they were no file."""
+    given = options.candidates
     if isinstance(given, Mapping):
         return [
             _source(f"candidates of {name}", listed, lists.strings)
             for name, listed in given.items()
         ]
     sources = [] if given is None else [_source("candidates", given, lists.strings)]
-    corpus = options.candidates.corpus
+    corpus = options.corpus
     return sources if corpus is None else [*sources, _source("corpus", corpus, lists.corpus)]
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,26 +19,18 @@ from os import PathLike
 from hubbub.decoder.engines import open_engine
 from hubbub.decoder.options import (
     STORE,
-    CandidateOptions,
     DecodeOptions,
-    EngineOptions,
-    EstimateOptions,
-    SourceOptions,
-    check_options,
     described,
 )
 from hubbub.decoder.pipeline import (
     check_dimensions,
     check_type,
     metric_of,
-    min_reports_or_default,
     note_warnings,
     provenance_of,
-    strings_or_file,
-    where_values,
 )
 from hubbub.decoder.reports import CountedReports, StoredReports, count, slice_sizes
-from hubbub.decoder.type_decoder import Evidence, Observer, decoder_of
+from hubbub.decoder.type_decoder import DecodeInput, Observer, decoder_of
 from hubbub.inference.likelihood.choice import Method
 from hubbub.inference.parallel import one_thread
 from hubbub.protocol.dimensions import is_slice, parse_slice
@@ -134,23 +125,24 @@ def compare_metric(
     >>> [theme for theme, differs in zip(found["category"], found["differs"]) if differs]
     ['light', 'dark']
     """
-    options = DecodeOptions(
-        SourceOptions(
-            metric=metric, metrics=os.fspath(metrics), store=store, where=where_values(where)
-        ),
-        CandidateOptions(candidates=None if candidates is None else strings_or_file(candidates)),
-        EstimateOptions(
-            alpha=alpha,
-            correction=correction,
-            method=Method.REGRESSION,
-            rows=rows,
-            min_reports=min_reports_or_default(min_reports),
-            reports_per_client=reports_per_client,
-            sequential=sequential,
-        ),
-        EngineOptions(engine, master),
+    options = DecodeOptions.of(
+        {
+            "metric": metric,
+            "metrics": metrics,
+            "store": store,
+            "candidates": candidates,
+            "where": where,
+            "method": Method.REGRESSION.value,
+            "alpha": alpha,
+            "correction": correction,
+            "rows": rows,
+            "min_reports": min_reports,
+            "reports_per_client": reports_per_client,
+            "sequential": sequential,
+            "engine": engine,
+            "master": master,
+        }
     )
-    check_options(options)
     with one_thread():  # as `decode_metric`
         return compare(CompareOptions(control, treatment, options, sample_ratio))
 
@@ -158,21 +150,17 @@ def compare_metric(
 def compare(
     options: CompareOptions, observer: Observer | None = None, *, provenance: bool = True
 ) -> Estimates:
-    """Compare what options name, which were checked; otherwise as `compare_metric`.
-
-    `observer`: sees notes, and how far the work is. `provenance`: whether the estimates say where
-    they come from.
-    """
+    """Compare what options name, which were checked; otherwise as `pipeline.decode`."""
     observer, decode = observer or Observer(), options.decode
     assigned = options.sample_ratio
     if assigned is not None and not 0 < assigned < math.inf:
         raise OptionError(Option("sample_ratio", assigned), ": must be above 0.")
     sources = _sources(options)
-    metric = metric_of(decode.source)
+    metric = metric_of(decode)
     decoder = decoder_of(metric)
     check_type(decoder, metric, decode)
     for side in sources:
-        check_dimensions(metric, replace(decode, source=replace(decode.source, where=side.where)))
+        check_dimensions(metric, replace(decode, where=side.where))
     sources, unmatched = _matched(metric, *sources)
     from hubbub.inference.comparison import (  # noqa: PLC0415 - see `cli.group`
         Groups,
@@ -180,42 +168,41 @@ def compare(
         sample_ratio,
     )
 
-    with open_engine(decode.engine.engine, decode.engine.master) as engine:
+    with open_engine(decode.engine, decode.master) as engine:
         lists = decoder.read_candidates(metric, decode)
         for note in lists.notes:
             observer.note(note)
-        choice = decoder.choice(metric, lists, decode.estimate)
-        least, evidences = decode.estimate.min_reports, []
+        choice = decoder.choice(metric, lists, decode)
+        least, sides = decode.min_reports, []
         for source in sources:
             with observer.counting() as update:
                 reports = count(source, metric, engine, min_reports=least, progress=update)
-            evidences.append(Evidence(metric, reports, lists, decode.estimate, choice))
-        groups = Groups(*(ReportGroup(each.reports.counts, each.repeats) for each in evidences))
-        both = replace(evidences[0], reports=_together([each.reports for each in evidences]))
+            sides.append(DecodeInput(metric, reports, lists, decode, choice))
+        groups = Groups(*(ReportGroup(each.reports.counts, each.repeats) for each in sides))
+        both = replace(sides[0], reports=_together([each.reports for each in sides]))
         comparison = decoder.compare(both, groups, observer)
     labels = _label(sources[0], options), _label(sources[1], options)
     origin = provenance_of(decode, metric, lists, both.reports) if provenance else None
     sized: tuple[Finding, ...] = ()
     if assigned is not None:
-        again = decode.estimate.sequential
+        again = decode.sequential
         sized = (ratio_finding(sample_ratio(groups, assigned, sequential=again)),)
     estimates = comparison_estimates(
         comparison,
         labels,
-        (*sized, *unmatched, *_odd(labels, evidences)),
+        (*sized, *unmatched, *_odd(labels, sides)),
         origin and replace(origin, days=" and ".join(labels)).made_by("differences of bit counts"),
-        decode.estimate.rows,
+        decode.rows,
     )
     note_warnings(estimates, observer)
     return estimates
 
 
 def group_source(option: str, text: str, store: str) -> StoredReports:
-    """Return the reports that a group's text names.
+    """Return the reports that a group's text names: STORE@DIMENSION=VALUE,...@DAYS, or parts of it.
 
-    `option`: its name, for messages. `text`: STORE@DIMENSION=VALUE,...@DAYS, or some of these in
-    this order; days are DAY, DAY..DAY, DAY.. or ..DAY. `store`: of a group that names none. Raises
-    `OptionError` if there is no such day, or the last is before the first.
+    Days are DAY, DAY..DAY, DAY.. or ..DAY; `store` is that of a group that names none. Raises
+    `OptionError` for text of another form.
     """
     rest, _, last = text.rpartition("@")
     found = _DAYS.fullmatch(last)
@@ -247,11 +234,11 @@ def group_source(option: str, text: str, store: str) -> StoredReports:
 
 def _sources(options: CompareOptions) -> tuple[StoredReports, StoredReports]:
     """Return both groups' reports (raises OptionError if they have any in common)."""
-    if options.decode.source.metric is None:
+    if options.decode.metric is None:
         raise OptionError(Missing("metric"), ".")
-    store = options.decode.source.store or STORE
+    store = options.decode.store or STORE
     control, treatment = (
-        _narrowed(group_source(option, text, store), options.decode.source.where, option)
+        _narrowed(group_source(option, text, store), options.decode.where, option)
         for option, text in (("control", options.control), ("treatment", options.treatment))
     )
     first, last = dt.date.min, dt.date.max
@@ -279,10 +266,10 @@ def _narrowed(
 def _matched(
     metric: Metric, control: StoredReports, treatment: StoredReports
 ) -> tuple[tuple[StoredReports, StoredReports], tuple[Finding, ...]]:
-    """Return groups of one store as far as both have reports that say the same beside.
+    """Return groups of one store as far as both have reports of the same other dimensions.
 
-    Where a combination is rare in one group alone, its reports say less there: the groups would
-    otherwise differ by who is in them. On the same days, day by day.
+    Rare combinations are stored as "other" in one group alone: the groups would otherwise differ by
+    who is in them. Over the same days it is done day by day.
     """
     from hubbub.storage.slices import Where  # noqa: PLC0415 - as `decoder.reports`
 
@@ -328,10 +315,10 @@ def _label(source: StoredReports, options: CompareOptions) -> str:
         days = f"{source.since or 'the first'} to {source.until or 'the last'}"
     if source.since and source.since == source.until:
         days = f"{source.since}"
-    both = options.decode.source.where or {}
+    both = options.decode.where or {}
     own = {name: some for name, some in (source.where or {}).items() if name not in both}
     days = ", ".join(filter(None, (described(own), days)))
-    if source.url == (options.decode.source.store or STORE):
+    if source.url == (options.decode.store or STORE):
         return days or "all days"
     return f"{mask_address(source.url)}{f', {days}' if days else ''}"
 
@@ -343,7 +330,7 @@ def _together(both: list[CountedReports]) -> CountedReports:
     return CountedReports(both[0].counts + both[1].counts, day_sizes=sizes)
 
 
-def _odd(labels: tuple[str, str], both: list[Evidence]) -> tuple[Finding, ...]:
+def _odd(labels: tuple[str, str], both: list[DecodeInput]) -> tuple[Finding, ...]:
     return tuple(
         finding._replace(code=f"{side}_{finding.code}", label=f"{finding.label} of {label}")
         for side, label, each in zip(("control", "treatment"), labels, both, strict=True)

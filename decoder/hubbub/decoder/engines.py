@@ -110,10 +110,9 @@ class LocalEngine:
 def open_engine(name: str = LOCAL, master: str | None = None) -> Iterator[Engine]:
     """Start an engine, or connect to one; stop it, or disconnect, at the end.
 
-    `name`: one of `ENGINES`, of which only what is asked for is imported. `master`: the address of
-    a Dask scheduler; None: workers of this machine's own. Raises `OptionError` if there is no such
-    engine, or it has no master. Raises `EngineError` if it can't be started or reached, or its
-    package isn't installed.
+    `master` is the address of a Dask scheduler; None: workers of this machine. Raises `OptionError`
+    for an engine that isn't there, `EngineError` if it can't be started or reached, or isn't
+    installed.
     """
     if name not in ENGINES:
         raise OptionError(Option("engine", name), f": must be one of {', '.join(ENGINES)}.")
@@ -229,10 +228,9 @@ def _held(packed: bytes) -> bytes:
 
 
 def _run(expected: str, packed: bytes, task: Any) -> object:
-    """Do one task, in a worker: bytes to unpickle, or what was kept.
+    """Do one task in a worker: bytes to unpickle, or what was kept.
 
-    It unpickles only what is meant for its hubbub, and by itself: what Dask can't unpickle ends the
-    worker.
+    It unpickles only what is meant for its own version: what Dask can't unpickle ends the worker.
     """
     if (own := _own_version()) != expected:
         raise EngineError(
@@ -255,10 +253,7 @@ def _own_version() -> str:
 
 @contextmanager
 def open_dask(master: str | None) -> Iterator[DaskEngine]:
-    """Connect to a scheduler, or start workers on this machine; disconnect, or stop them.
-
-    Raises `EngineError` if the package isn't there, or no scheduler, or one without workers.
-    """
+    """Connect to a scheduler, or start workers on this machine; disconnect, or stop them."""
     try:
         dask, distributed = map(importlib.import_module, ("dask", "distributed"))
     except ModuleNotFoundError as error:

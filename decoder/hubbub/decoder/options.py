@@ -8,10 +8,13 @@ combination that would leave something out, or silently ignore what was asked fo
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from hubbub.decoder.engines import LOCAL
 from hubbub.protocol.errors import Missing, Option, OptionError
@@ -28,16 +31,28 @@ about so few people that they are about somebody, and against taking noise for n
 MIN_REPORTS_VARIABLE = "HUBBUB_MIN_REPORTS"
 """In the environment, how the operator decides otherwise."""
 
+
+def _min_reports() -> int:
+    return int(os.environ.get(MIN_REPORTS_VARIABLE, MIN_REPORTS))
+
+
 BY_DAY = "day"
 """What `by` is for estimates of each day; no dimension is called so."""
 
 CandidateInput = str | tuple[str, ...]
 """A file of strings, or the strings themselves."""
+FilePath = str | PathLike[str]
+StringsOrFile = FilePath | Iterable[str]
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """What is decoded, and where its reports are; None where nothing is named."""
+METHODS = ("auto", "likelihood", "regression")  # `hubbub.inference.likelihood.choice.Method`
+CORRECTIONS = ("bh", "bonferroni")  # `hubbub.inference.testing.multiple_testing.Correction`
+ESTIMANDS = ("population", "reports")  # `hubbub.inference.repeated_reports.Estimand`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeOptions:
+    """All that one decoding is asked for; None where nothing is named."""
 
     metric: str | None = None  # the metric's name, and the registry's file
     metrics: str | None = None
@@ -49,103 +64,106 @@ class SourceOptions:
     until: dt.date | None = None
     # By dimension of the app, the values that reports must have one of.
     where: Mapping[str, tuple[str, ...]] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateOptions:
-    """Which strings to look for; None where nothing is named."""
-
-    # A file, or the strings themselves; or those of each field.
+    # Strings to look for: a file, or the strings themselves; or those of each field.
     candidates: CandidateInput | Mapping[str, CandidateInput] | None = None
     map: str | None = None  # a file of strings and their bits, in place of candidates
     corpus: str | None = None  # a file of public strings that open strings are expected to be like
-
-
-@dataclass(frozen=True, slots=True)
-class EstimateOptions:
-    """How estimates are made, and which rows they have."""
-
-    alpha: float = 0.05  # error rate of detections
-    correction: str = "bh"  # a value of `hubbub.inference.testing.multiple_testing.Correction`
-    method: str = "auto"  # a value of `hubbub.inference.likelihood.choice.Method`
-    # "day" for estimates of each day, or a dimension for estimates of each of its values.
-    by: str | None = None
     extend: str = ""  # of open strings, look only for those that begin so
     alphabet: str = ""  # of open strings, the characters of most of them, if they are known
-    detected_only: bool = False  # whether rows of what isn't detected are left out
-    rows: int = 40  # most rows that a terminal shows
-    min_reports: int = MIN_REPORTS  # fewer reports aren't decoded
+    # "day" for estimates of each day, or a dimension for estimates of each of its values.
+    by: str | None = None
+    method: str = "auto"
+    alpha: float = 0.05  # error rate of detections
+    correction: str = "bh"
+    estimand: str = "population"
     # How many of the reports the client of an average report has sent; None: as many as days allow.
     reports_per_client: float | None = None
-    estimand: str = "population"  # a value of `hubbub.inference.repeated_reports.Estimand`
+    min_reports: int = field(default_factory=_min_reports)  # fewer reports aren't decoded
     sequential: bool = False  # whether a comparison may be looked at every day
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Where work is done."""
-
+    detected_only: bool = False  # whether rows of what isn't detected are left out
+    rows: int = 40  # most rows that a terminal shows
     engine: str = LOCAL  # one of `hubbub.decoder.engines.ENGINES`
     master: str | None = None  # where the engine's scheduler is; None: on this machine
 
-
-@dataclass(frozen=True, slots=True)
-class DecodeOptions:
-    """All that one decoding is asked for."""
-
-    source: SourceOptions = field(default_factory=SourceOptions)
-    candidates: CandidateOptions = field(default_factory=CandidateOptions)
-    estimate: EstimateOptions = field(default_factory=EstimateOptions)
-    engine: EngineOptions = field(default_factory=EngineOptions)
-
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> DecodeOptions:
-        """Return options that are mixed in one mapping, by their names.
+    def of(cls, arguments: Mapping[str, Any]) -> DecodeOptions:
+        """Return checked options of Python's arguments: paths, days in words, any strings.
 
-        `options`: names that no group has are left out.
+        Raises `OptionError` as `check_options`.
         """
-        groups = (SourceOptions, CandidateOptions, EstimateOptions, EngineOptions)
-        chosen = (
-            {name: options[name] for name in group.__dataclass_fields__ if name in options}
-            for group in groups
-        )
-        return cls(*(group(**own) for group, own in zip(groups, chosen, strict=True)))
+        values = {name: value for name, value in arguments.items() if value is not None}
+        for name in {"metrics", "reports", "counts", "params", "map", "corpus"} & values.keys():
+            values[name] = os.fspath(values[name])
+        for name in {"since", "until"} & values.keys():
+            values[name] = _day(name, values[name])
+        if "where" in values:
+            values["where"] = {
+                name: (some,) if isinstance(some, str) else tuple(some)
+                for name, some in values["where"].items()
+            } or None
+        if isinstance(listed := values.get("candidates"), Mapping):
+            values["candidates"] = {name: _strings_or_file(some) for name, some in listed.items()}
+        elif listed is not None:
+            values["candidates"] = _strings_or_file(listed)
+        options = cls(**values)
+        check_options(options)
+        return options
 
     def given(self, *names: str) -> list[Option]:
-        """Return those of some options of source and candidates that were given.
-
-        `*names`: fields of `SourceOptions` or `CandidateOptions`.
-        """
-        places = {
-            name: group for group in (self.source, self.candidates) for name in group.__slots__
-        }
-        return [Option(name) for name in names if getattr(places[name], name) is not None]
+        """Return those of some options that were given."""
+        return [Option(name) for name in names if getattr(self, name) not in (None, "")]
 
     @property
     def by_day(self) -> bool:
         """Whether each day is estimated by itself as well."""
-        return self.estimate.by == BY_DAY
+        return self.by == BY_DAY
 
     @property
     def dimension(self) -> str | None:
         """The dimension by whose values reports are estimated; None: by none."""
-        return None if self.by_day else self.estimate.by
+        return None if self.by_day else self.by
 
-    def of_open_strings(self) -> list[Option]:
-        """Return those of the options for open strings alone that were given."""
-        how = self.estimate
-        values = {
-            "extend": how.extend, "alphabet": how.alphabet, "corpus": self.candidates.corpus
-        }  # fmt: skip
-        return [Option(name) for name, value in values.items() if value]
+
+class MoreOptions(TypedDict, total=False):
+    """Arguments of `decode_metric` that few people need."""
+
+    reports: FilePath  # a Parquet file of reports, instead of a store
+    correction: str  # what alpha bounds: "bh" or "bonferroni"
+    # Errors and intervals are about the "population" that these "reports" are from, or about them.
+    estimand: str
+    # How many of these reports the client of an average report has sent, at least 1; by default the
+    # most that the days' numbers of reports allow.
+    reports_per_client: float | None
+    # Fewer reports aren't decoded; by default HUBBUB_MIN_REPORTS of the environment, or 1,000.
+    min_reports: int | None
+    detected_only: bool  # whether rows of what isn't detected are left out
+    rows: int  # most rows that are shown, by default 40; tables and files hold them all
+    extend: str  # of open strings, look only for those that begin so
+    corpus: FilePath  # of open strings, a list of public strings to learn letters from
+    alphabet: str  # of open strings, the characters of most of them, if they are known
+    engine: str  # where files of reports are counted: "local" or "dask"
+    master: str | None  # the address of a Dask scheduler; by default workers of this machine
+
+
+def _strings_or_file(strings: StringsOrFile) -> CandidateInput:
+    if isinstance(strings, str | PathLike):
+        return os.fspath(strings)
+    return tuple(dict.fromkeys(strings))
+
+
+def _day(name: str, day: dt.date | str) -> dt.date:
+    if isinstance(day, str):
+        try:
+            return dt.date.fromisoformat(day)
+        except ValueError:
+            raise OptionError(
+                Option(name, day), ": must be a day of the calendar, as YYYY-MM-DD."
+            ) from None
+    return day.date() if isinstance(day, dt.datetime) else day
 
 
 def where_of(texts: Sequence[str]) -> dict[str, tuple[str, ...]] | None:
-    """Return the values of dimensions that options name: DIMENSION=VALUE, repeated.
-
-    `texts`: what was given; of one dimension any of the values is meant. Raises `OptionError` if
-    one of them has another form.
-    """
+    """Return values by dimension, of DIMENSION=VALUE options that may be repeated."""
     found: dict[str, tuple[str, ...]] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -161,13 +179,7 @@ def described(where: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def by_field(option: str, texts: Sequence[str]) -> str | dict[str, str] | None:
-    """Return the file that an option names, or the files of several fields: FIELD=FILE, repeated.
-
-    Of several files the last one counts, as of other options.
-
-    `option`: its name, for messages. `texts`: what was given. Raises `OptionError` if only some are
-    FIELD=FILE, or not for different fields.
-    """
+    """Return the last file of an option, or the files of several fields: FIELD=FILE, repeated."""
     if not texts:
         return None
     if not any(map(_is_pair, texts)):
@@ -192,43 +204,54 @@ def check_options(options: DecodeOptions) -> None:
 
     Which candidates a metric's type needs is left to the type (`check_candidates`).
     """
-    check_source(options)
-    if options.source.metric is None or options.given("candidates", "map"):
+    _check_values(options)
+    _check_source(options)
+    if options.metric is None or options.given("candidates", "map"):
         check_candidates(options)
-    check_estimate(options)
-
-
-def check_estimate(options: DecodeOptions) -> None:
-    """Raise OptionError for estimates that can't be made of the source."""
-    source, how, engine = options.source, options.estimate, options.engine
-    if how.by is not None:
+    if options.by is not None:
         for name in options.given("reports", "counts"):
             raise OptionError(
-                Option("by", how.by),
+                Option("by", options.by),
                 " needs a store, because only stores record days and dimensions; ",
                 name,
                 " has none.",
             )
-    if how.method == "likelihood" and source.counts is not None:
+    if options.method == "likelihood" and options.counts is not None:
         raise OptionError(
-            Option("method", how.method), " needs whole reports; ", Option("counts"),
+            Option("method", options.method), " needs whole reports; ", Option("counts"),
             " has only their sums.",
         )  # fmt: skip
-    if engine.engine != LOCAL:
-        _check_engine(source, engine)
-    elif engine.master is not None:
-        raise OptionError(
-            Option("master", engine.master), " belongs to ", Option("engine", "dask"), "."
-        )
+    _check_engine(options)
 
 
-def _check_engine(source: SourceOptions, options: EngineOptions) -> None:
+def _check_values(options: DecodeOptions) -> None:
+    if not 0 < options.alpha < 1:
+        raise OptionError(Option("alpha", options.alpha), ": must be between 0 and 1")
+    each = options.reports_per_client
+    if each is not None and not 1 <= each < math.inf:
+        raise OptionError(Option("reports_per_client", each), ": must be at least 1")
+    for name, value, allowed in (
+        ("method", options.method, METHODS),
+        ("correction", options.correction, CORRECTIONS),
+        ("estimand", options.estimand, ESTIMANDS),
+    ):
+        if value not in allowed:
+            choices = ", ".join(repr(each) for each in allowed)
+            raise OptionError(Option(name, repr(value)), f": must be one of {choices}")
+
+
+def _check_engine(options: DecodeOptions) -> None:
     """Raise OptionError for what only this machine can decode."""
-    engine = Option("engine", options.engine)
-    store = source.store or STORE
-    if source.counts is not None:
+    if options.engine == LOCAL:
+        if options.master is not None:
+            raise OptionError(
+                Option("master", options.master), " belongs to ", Option("engine", "dask"), "."
+            )
+        return
+    engine, store = Option("engine", options.engine), options.store or STORE
+    if options.counts is not None:
         raise OptionError(engine, " counts reports; ", Option("counts"), " has them counted.")
-    if source.reports is None and not store.startswith("parquet:"):
+    if options.reports is None and not store.startswith("parquet:"):
         raise OptionError(
             engine, " reads files, and ", Option("store", f"{store.partition(':')[0]}:"),
             " is a database; export it first (hubbub-collector export --to DIR), then decode ",
@@ -236,32 +259,31 @@ def _check_engine(source: SourceOptions, options: EngineOptions) -> None:
         )  # fmt: skip
 
 
-def check_source(options: DecodeOptions) -> None:
+def _check_source(options: DecodeOptions) -> None:
     """Raise OptionError if options leave open what is decoded, or contradict each other."""
-    source = options.source
     _at_most_one(options, "metric", "params", why="each says how reports were made")
     _at_most_one(options, "store", "reports", "counts", why="each says where reports are")
     metric, counts, params = Option("metric"), Option("counts"), Option("params")
-    if source.metric is not None and source.counts is not None:
+    if options.metric is not None and options.counts is not None:
         raise OptionError(
             metric, " and ", counts, " exclude each other: counts come with ", params, "."
         )
-    if source.metric is None and source.params is None:
-        if source.counts is None:
+    if options.metric is None and options.params is None:
+        if options.counts is None:
             raise OptionError(Missing("metric", "params"), ".")
         raise OptionError(Missing("params"), ": ", counts, " needs it.")
-    if source.metric is not None and source.metrics is None:
+    if options.metric is not None and options.metrics is None:
         raise OptionError(Missing("metrics"), ": the registry that has ", metric, ".")
-    if source.params is not None:
-        if source.reports is None and source.counts is None:
+    if options.params is not None:
+        if options.reports is None and options.counts is None:
             raise OptionError(Missing("counts", "reports"), ": ", params, " needs one.")
-        if source.metrics is not None:
+        if options.metrics is not None:
             raise OptionError(
                 Option("metrics"), " belongs to ", metric, "; ", params, " takes its place."
             )
-    if source.since and source.until and source.since > source.until:
+    if options.since and options.until and options.since > options.until:
         raise OptionError(
-            Option("since", source.since), " is after ", Option("until", source.until), "."
+            Option("since", options.since), " is after ", Option("until", options.until), "."
         )
     for place in options.given("reports", "counts"):
         for name in options.given("since", "until", "where"):
@@ -271,14 +293,13 @@ def check_source(options: DecodeOptions) -> None:
 
 def check_candidates(options: DecodeOptions) -> None:
     """Raise OptionError if options leave open which strings to look for."""
-    chosen = options.candidates
     _at_most_one(options, "candidates", "map", why="each says which strings to look for")
-    if options.source.counts is not None and chosen.map is None:
+    if options.counts is not None and options.map is None:
         raise OptionError(
             Missing("map"), ": ", Option("counts"), " needs it, because its strings were "
             "hashed differently from ", Option("candidates"), ".",
         )  # fmt: skip
-    if chosen.candidates is None and chosen.map is None:
+    if options.candidates is None and options.map is None:
         raise OptionError(Missing("candidates", "map"), ".")
 
 

@@ -21,7 +21,7 @@ from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from hubbub.decoder.engines import Engine
-from hubbub.decoder.options import STORE, SourceOptions, described
+from hubbub.decoder.options import STORE, DecodeOptions, described
 from hubbub.decoder.tasks import Task, count_tasks, distribute, is_distributed, plan_tasks
 from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.inference.counts import CohortCounts, check_whole, count_records, empty_counts
@@ -66,9 +66,8 @@ no whole reports to be had. It may be called a second time, if that turns out la
 class Counting:
     """Counts the records that are added; a context, at whose end its threads end.
 
-    `params`: those of the metric. `detector`: gets to see the same records. `spools`: keep the same
-    records, for a method that needs whole reports. `progress`: called with the reports counted so
-    far, by the thread that adds records. `threads`: that count; as many as there are cores if None.
+    The detector and the spools get the same records; `progress` is called with the reports counted
+    so far, by the thread that adds records.
     """
 
     def __init__(
@@ -101,10 +100,10 @@ class Counting:
         self._looker.shutdown(cancel_futures=True)
 
     def add(self, records: bytes) -> None:
-        """Take more records; waits if too many of them aren't counted yet.
+        """Take more records; wait if too many of them aren't counted yet.
 
-        Raises `UndecodableError` if they, or some that were added before, aren't whole records of
-        the parameters.
+        Raises `UndecodableError` if they, or some added before, aren't whole records of the
+        parameters.
         """
         check_whole(records, self._params)
         for spool in self._spools:
@@ -115,10 +114,7 @@ class Counting:
             self._hand_over()
 
     def add_counts(self, kept: KeptCounts) -> None:
-        """Take what is kept of reports that were forgotten.
-
-        Raises `UndecodableError` if the reports were made with other parameters.
-        """
+        """Take the counts that are kept of forgotten reports."""
         _check_shape(kept, self._params)
         self._counts += kept.counts
         if self._detector:
@@ -211,9 +207,7 @@ class StoredReports:
 async def open_reader(source: StoredReports, metric: Metric) -> AsyncIterator[Reader]:
     """Open what the collector stored, or exported, of a metric.
 
-    `source`: where it is, and what of it; its days are left to the caller. `metric`: its reports
-    must have been made with these parameters. Raises `StoreError` if it can't be opened for
-    reading, or has reports of other parameters.
+    Raises `StoreError` if it can't be opened for reading, or has reports of other parameters.
     """
     # Files of counts need no database's library, which takes long to import.
     from hubbub.storage import open_store  # noqa: PLC0415
@@ -251,15 +245,10 @@ async def load_reports(
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> CountedReports:
-    """Count a metric's stored reports.
+    """Count a metric's stored reports, by the engine where they are files.
 
-    `source`: where they are, and which. `metric`: only reports of its version are read. `engine`:
-    counts files, and keeps their reports whole if they are many; None: this machine's threads.
-    `detector`: gets to see the same records. `spool_for`: returns what keeps whole reports here, or
-    None if they aren't needed. `progress`: called with the reports counted so far and the reports
-    to count. Raises `StoreError` if the store can't be read, or its reports were made with other
-    parameters. Raises `EngineError` if the engine fails. Raises `UndecodableError` if there are no
-    such reports.
+    Raises `StoreError` if the store can't be read, or its reports were made with other parameters;
+    `EngineError` if the engine fails; `UndecodableError` if there are no such reports.
     """
     key, width = MetricVersion(metric.name, metric.version), record_width(metric.params.k)
     async with open_reader(source, metric) as store:
@@ -361,11 +350,9 @@ async def load_days(
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> CountedReports:
-    """Count each day by itself; days without reports are left out.
+    """Count each day by itself; days without reports are left out, small ones aren't kept whole.
 
-    `source`: a store, or a folder that was exported. `metric`: whose reports are counted.
-    `min_reports`: days with fewer aren't kept whole. `engine` and `detector` and `spool_for` and
-    `progress`: as of `load_reports`, whose errors are raised, too.
+    Raises as `load_reports`.
     """
     key = MetricVersion(metric.name, metric.version)
     by_day: dict[dt.date, CohortCounts] = {}
@@ -483,12 +470,10 @@ def load_file(
     spool_for: SpoolFor = lambda _total, _counted: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> CountedReports:
-    """Count the reports of one Parquet file, whoever wrote it.
+    """Count the reports of one Parquet file with columns `cohort` and `bits`, whoever wrote it.
 
-    `address`: its columns `cohort` and `bits` are read; bit j is bit j%8 of byte j//8. `metric`:
-    whose reports they must be. `engine` and `detector` and `spool_for` and `progress`: as of
-    `load_reports`. Raises `ReportFileError` if it holds anything but reports of the metric's
-    parameters, or stands in an exported directory that says otherwise.
+    Bit j is bit j%8 of byte j//8. Raises `ReportFileError` if it holds anything but reports of the
+    metric's parameters, or stands in an exported directory that says otherwise.
     """
     path, partition = resolve(address), None
     if any(part.startswith(_EXPORTED) for part in path.parts):  # or spare what stores import
@@ -526,12 +511,7 @@ def _progressed(progress: Callable[[int, int], None], total: int, before: int, d
 
 
 def require_enough(source: str, found: int, needed: int, otherwise: str = "") -> None:
-    """Refuse a source with fewer than the needed reports.
-
-    `source`: whose reports they are. `found` and `needed`: numbers of reports. `otherwise`: what
-    the operator may do instead of changing the threshold. Raises `UndecodableError`: it says how
-    many there are, how many are needed, and what changes that.
-    """
+    """Refuse a source with fewer than the needed reports; `otherwise`: what else may be done."""
     if found < needed:
         raise UndecodableError(
             f"{found:,} report{'s' if found != 1 else ''} of {source}: at least {needed:,} are "
@@ -560,11 +540,8 @@ class CountsFile:
 Source = StoredReports | ParquetFile | CountsFile
 
 
-def open_source(options: SourceOptions) -> Source:
-    """Return the source that options name; the default store if they name none.
-
-    `options`: checked: at most one place is named.
-    """
+def open_source(options: DecodeOptions) -> Source:
+    """Return the source that checked options name; the default store if they name none."""
     if options.counts is not None:
         return CountsFile(options.counts)
     if options.reports is not None:
@@ -572,17 +549,13 @@ def open_source(options: SourceOptions) -> Source:
     return stored_reports(options)
 
 
-def stored_reports(options: SourceOptions) -> StoredReports:
+def stored_reports(options: DecodeOptions) -> StoredReports:
     """Return the reports of the store that options name, or of the default one."""
     return StoredReports(options.store or STORE, options.since, options.until, options.where)
 
 
 def slice_sizes(source: StoredReports, metric: Metric) -> SliceSizes:
-    """Return the number of stored reports, by day and slice, of whatever slices.
-
-    `source`: where they are, and of which days. `metric`: only reports of its version are counted.
-    Raises `StoreError` if the store can't be read.
-    """
+    """Return the number of stored reports by day and slice, of whatever slices."""
     return _run(load_sizes(source, metric))
 
 
@@ -598,13 +571,10 @@ def count(
 ) -> CountedReports:
     """Count a metric's reports, and look for what honest ones wouldn't show.
 
-    `source`: where they are. `metric`: only reports of its version are read. `engine`: counts
-    files, and keeps their reports whole if they are many. `by_day`: whether each day of a store is
-    counted by itself as well. `min_reports`: fewer reports are refused; with `by_day`, days with
-    fewer aren't kept whole. `spool_for`: returns what keeps whole reports, or None if they aren't
-    needed (`SpoolFor`). `progress`: called with the reports counted so far and the reports to
-    count. Raises `UndecodableError` if there are too few reports, or they are of other parameters.
-    Raises `StoreError, ReportFileError, InputError, EngineError` if they can't be read.
+    With `by_day` each day of a store is counted by itself as well, and days with fewer than
+    `min_reports` aren't kept whole. `progress` is called with the reports counted so far and the
+    reports to count. Raises `UndecodableError` if there are too few reports, or they are of other
+    parameters; `StoreError, ReportFileError, InputError, EngineError` if they can't be read.
     """
     if isinstance(source, CountsFile):
         counts = read_counts(source.path, metric.params)

@@ -72,11 +72,7 @@ class TaskCounts(NamedTuple):
 
 
 def plan_tasks(files: Iterable[ReportFile], task_reports: int = TASK_REPORTS) -> list[Task]:
-    """Cut files into tasks, in order; one with `task_reports` gets no more row groups.
-
-    Raises `ReportFileError` if a file can't be read, or holds another number of reports than it
-    must.
-    """
+    """Cut files into tasks, in order; one with `task_reports` gets no more row groups."""
     tasks: list[Task] = []
     planned = 0
     for file in files:
@@ -102,8 +98,8 @@ def _absolute(location: Location) -> Location:
 def count_task(settings: CountSettings, task: Task) -> TaskCounts:
     """Count a task's reports.
 
-    Raises `ReportFileError` if the file isn't there, holds anything but reports of the parameters,
-    or isn't the same file any more.
+    Raises `ReportFileError` if the file holds anything but reports of the parameters, or has
+    changed.
     """
     params, step = settings
     kept, keys, done = keep_none(params), [np.empty(0, dtype=np.uint64)], 0
@@ -130,12 +126,7 @@ def count_tasks(
     params: RapporParams,
     detector: AnomalyDetector | None = None,
 ) -> Iterator[KeptCounts]:
-    """Yield the counts of each task, in order.
-
-    `engine`: none: this machine's threads. `tasks`: all of a decoding. `params`: those of the
-    metric. `detector`: gets to know what tasks saw. Raises `ReportFileError, EngineError` if a task
-    fails.
-    """
+    """Yield the counts of each task, in order; the detector sees what tasks saw."""
     settings = CountSettings(params, sample_step(sum(task.reports for task in tasks)))
     for found in (engine or LocalEngine()).map(count_task, settings, tasks):
         if detector:
@@ -208,22 +199,18 @@ def _do(asked: _Asked[_Shared, _Result], part: PackedReports) -> _Result:
 
 
 def is_distributed(engine: Engine | None, n_reports: int) -> bool:
-    """Return whether workers are to keep so many reports, instead of the process that decodes.
-
-    What is one part has no use for more than one worker.
-    """
+    """Return whether workers are to keep so many reports: of one part only one would have use."""
     return isinstance(engine, DaskEngine) and n_reports > packed.PART_REPORTS
 
 
 def distribute(
     engine: Engine, tasks: Sequence[Task], params: RapporParams, counts: CohortCounts
 ) -> RawReports:
-    """Let an engine's workers keep the reports of files.
+    """Let an engine's workers keep the reports of files, whose `counts` are known.
 
-    `engine`: which keeps results. `tasks`: all of the files. `counts`: of the same reports. Raises
-    `UndecodableError` if there are too few cohorts for parts of a size that engines can keep.
-    Raises `ReportFileError, EngineError` if files can't be read, are others than when tasks were
-    planned, or the engine fails; of parts that are made later, as soon as they are asked for.
+    Raises `UndecodableError` if there are too few cohorts for parts of a size that engines can
+    keep; `ReportFileError, EngineError` if files have changed, or the engine fails, perhaps only
+    when a part is asked for.
     """
     if params.k <= GROUPED_BITS:
         spool = ReportSpool(params)

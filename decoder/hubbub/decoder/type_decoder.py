@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from hubbub.decoder.candidates import CandidateLists
-from hubbub.decoder.options import BY_DAY, DecodeOptions, EstimateOptions
+from hubbub.decoder.options import BY_DAY, DecodeOptions
 from hubbub.inference.errors import DecoderError
 from hubbub.inference.repeated_reports import Estimand, RepeatedReports, repeats_of
 from hubbub.inference.testing.multiple_testing import Correction
@@ -54,13 +54,13 @@ _BUILT_IN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class DecodeInput:
     """What an estimate is made of."""
 
     metric: Metric
     reports: CountedReports
     candidates: CandidateLists  # as the type's `read_candidates` returned them
-    options: EstimateOptions
+    options: DecodeOptions
     choice: Choice | None = None  # the type's, which decided whether reports were kept whole
     # Where all of it comes from, except for the method; None if no output states it.
     provenance: Provenance | None = None
@@ -91,10 +91,7 @@ class Evidence:
         return misfit(self.reports.counts, metric.params, true_bits, self.repeats)
 
     def made_by(self, method: str) -> Provenance | None:
-        """Return the provenance of an estimate.
-
-        `method`: how it was made, in words.
-        """
+        """Return the provenance of an estimate that was made in a way, in words."""
         return self.provenance and self.provenance.made_by(method)
 
     @property
@@ -107,10 +104,7 @@ class Observer:
     """Told how a decoding goes on; by itself it warns of notes, and shows nothing else."""
 
     def note(self, text: str) -> None:
-        """Pass on something that must not be overlooked.
-
-        `text`: in words.
-        """
+        """Pass on something that must not be overlooked."""
         warnings.warn(text, stacklevel=2)
 
     def counting(self) -> AbstractContextManager[Callable[[int, int], None]]:
@@ -130,13 +124,7 @@ _Type = TypeVar("_Type", bound=MetricType)
 
 
 class TypeDecoder(ABC, Generic[_Type]):
-    """The decoder's side of a metric type.
-
-    Class attributes
-    ----------------
-    theorem : str
-        What the metric's two epsilons rest on; {} is the number of RAPPOR's theorem.
-    """
+    """The decoder's side of a metric type."""
 
     theorem: ClassVar[str] = "Erlingsson, Pihur, Korolova 2014, theorem {}"
 
@@ -147,32 +135,13 @@ class TypeDecoder(ABC, Generic[_Type]):
     """Whether each day can be estimated by itself, so that --by day makes sense."""
 
     def check(self, metric: Metric, options: DecodeOptions) -> None:
-        """Raise OptionError for options that make no sense for the type.
-
-        Parameters
-        ----------
-        metric : Metric
-            Of this type.
-        options : DecodeOptions
-            What is asked for.
-        """
+        """Raise OptionError for options that make no sense for the type."""
 
     def read_candidates(self, metric: Metric, options: DecodeOptions) -> CandidateLists:  # noqa: ARG002
         """Read the strings to look for, in the form that `estimate` takes; by default none.
 
-        Parameters
-        ----------
-        metric : Metric
-            Of this type.
-        options : DecodeOptions
-            Name them.
-
-        Raises
-        ------
-        OptionError
-            If none are given, or more than one list.
-        CandidateError, InputError
-            If they can't be read.
+        Raises `OptionError` if none are given, or more than one list; `CandidateError, InputError`
+        if they can't be read.
         """
         return CandidateLists()
 
@@ -180,58 +149,22 @@ class TypeDecoder(ABC, Generic[_Type]):
         self,
         metric: Metric,  # noqa: ARG002
         candidates: CandidateLists,  # noqa: ARG002
-        options: EstimateOptions,  # noqa: ARG002
+        options: DecodeOptions,  # noqa: ARG002
     ) -> Choice | None:
-        """Return what decides whether reports are kept whole; by default none are.
-
-        Parameters
-        ----------
-        metric : Metric
-            Of this type.
-        candidates : CandidateLists
-            What is looked for.
-        options : EstimateOptions
-            How.
-        """
+        """Return the choice that decides whether reports are kept whole; by default none are."""
         return None
 
     @abstractmethod
-    def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:
-        """Turn counted reports into estimates.
+    def estimate(self, data: DecodeInput, observer: Observer) -> Estimates:
+        """Turn counted reports into estimates; raises `UndecodableError` if they can't answer."""
 
-        Parameters
-        ----------
-        evidence : Evidence
-            Reports, candidates and options.
-        observer : Observer
-            Sees how far the work is.
+    def compare(self, data: DecodeInput, groups: Groups, observer: Observer) -> Comparison[Any]:  # noqa: ARG002
+        """Compare two groups' reports, of which `data` has both together; by default refused.
 
-        Raises
-        ------
-        UndecodableError
-            If the reports can't answer the question.
+        Raises `OptionError` if groups of this type aren't compared, `UndecodableError` if the
+        reports can't answer.
         """
-
-    def compare(self, evidence: Evidence, groups: Groups, observer: Observer) -> Comparison[Any]:  # noqa: ARG002
-        """Compare two groups' reports; by default refused.
-
-        Parameters
-        ----------
-        evidence : Evidence
-            Both groups' reports together, candidates and options.
-        groups : Groups
-            The counts of each.
-        observer : Observer
-            Sees how far the work is.
-
-        Raises
-        ------
-        OptionError
-            If groups of this type aren't compared.
-        UndecodableError
-            If the reports can't answer the question.
-        """
-        metric = evidence.metric
+        metric = data.metric
         raise OptionError(
             Option("metric", metric.name),
             f": is of type {metric.type.name!r}; groups are compared of types string, enum, "
@@ -243,14 +176,7 @@ class TypeDecoder(ABC, Generic[_Type]):
 
         From them follows how much shuffled reports hide (`hubbub.planning.amplification`). By
         default two values set h bits each, none in common; it is asked where bits have noise of
-        their own.
-
-        Parameters
-        ----------
-        params : RapporParams
-            The metric's.
-        reports : int
-            How many a client makes of its permanent response; they count as one.
+        their own. The `reports` that a client makes of its permanent response count as one.
         """
         from hubbub.inference.ratios import filter_ratios  # noqa: PLC0415 - it needs scipy
 
@@ -282,11 +208,8 @@ def _decoder_named(name: str) -> TypeDecoder[Any] | None:
 
 
 def refuse_beyond_counts(options: DecodeOptions, what: str) -> None:
-    """Raise OptionError if whole reports or days are asked for.
-
-    `what`: the metric and its type.
-    """
-    how = options.estimate
+    """Raise OptionError if whole reports or days are asked for; `what`: the metric and its type."""
+    how = options
     if how.method == "likelihood":
         raise OptionError(
             Option("method", how.method), f": {what} is decoded from bit counts. Leave ",
@@ -302,15 +225,11 @@ def refuse_beyond_counts(options: DecodeOptions, what: str) -> None:
 def refuse_lists_and_reports(
     metric: Metric, options: DecodeOptions, no_lists: str, no_reports: str
 ) -> None:
-    """Raise OptionError if strings to look for, or whole reports, are asked for.
-
-    `metric`: what is decoded. `no_lists` and `no_reports`: why there is nothing to look for, and
-    nothing more in whole reports: after the type's name.
-    """
+    """Raise OptionError, with the reasons given, for strings to look for, or whole reports."""
     what = f"metrics.{metric.name}.type = {metric.type.name!r}"
     for name in options.given("candidates", "map"):
         raise OptionError(name, f": must be left out; {what}{no_lists}.")
-    if options.estimate.method == "likelihood":
+    if options.method == "likelihood":
         raise OptionError(
             Option("method", "likelihood"), f": {what}{no_reports}. Leave ",
             Option("method"), " out.",
@@ -321,32 +240,27 @@ _Decoding = TypeVar("_Decoding")
 
 
 def estimate_days(
-    evidence: Evidence,
+    data: DecodeInput,
     decode_days: Callable[..., Trends[_Decoding]],
     findings: Callable[[_Decoding, AnomalyReport | None], tuple[Finding, ...]],
     way: str,
 ) -> Estimates:
-    """Decode each day, and say what changed.
-
-    `evidence`: reports by day, and options. `decode_days`: takes counts by day, the metric, and the
-    options of changes. `findings`: returns what is said of the decoding of all days together.
-    `way`: how counts are decoded, for the provenance.
-    """
+    """Decode each day, and say what changed; `way`: how counts are decoded, for the provenance."""
     from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415 - seldom
 
-    options, reports = evidence.options, evidence.reports
+    options, reports = data.options, data.reports
     trends = decode_days(
         reports.by_day,
-        evidence.metric,
+        data.metric,
         alpha=options.alpha,
-        correction=evidence.correction,
+        correction=data.correction,
         min_reports=options.min_reports,
-        repeats=evidence.repeats,
+        repeats=data.repeats,
     )
     return trends_estimates(
         trends,
         reports.anomalies,
-        evidence.made_by(f"{way}, day by day"),
+        data.made_by(f"{way}, day by day"),
         findings=findings(trends.pooled, reports.anomalies),
         limit=options.rows,
     )

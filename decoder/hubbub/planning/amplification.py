@@ -60,11 +60,10 @@ _BLOCKS = 8000  # of numbers of clones: fewer raise the bound, which holds for a
 def mean_positive_part(
     values: FloatArray, chance: FloatArray, n_draws: int, resolution: float
 ) -> float:
-    """Return an upper bound on E[(X_1 + ... + X_n)_+].
+    """Return an upper bound on E[(X_1 + ... + X_n)_+] of n draws.
 
-    `values` has shape (a,). `chance`, shape (a,): of each value; what is missing to 1 is the
-    probability of 0. `n_draws`: n, independent draws that are added up. `resolution`: the window
-    grows until what it may leave out is far below this.
+    `values` and `chance` have shape (a,); what is missing to 1 is the chance of 0. The window grows
+    until what it may leave out is far below `resolution`.
     """
     at_most = n_draws * float(chance @ np.maximum(values, 0.0))
     if values.max() <= _NEVER * np.abs(values).max():
@@ -99,10 +98,7 @@ def _tilt(values: FloatArray, chance: FloatArray) -> float:
 
 
 def _tilted(values: FloatArray, chance: FloatArray, tilt: float) -> tuple[FloatArray, float]:
-    """Return probabilities in proportion to e^(tX), and the log of what they add up to.
-
-    What is missing of `chance` to 1 counts as X = 0.
-    """
+    """Return probabilities in proportion to e^(tX), 0 included, and the log of their sum."""
     exponents = tilt * values
     highest = max(float(exponents.max()), 0.0)
     weights = chance * np.exp(exponents - highest)
@@ -187,11 +183,9 @@ class Amplification:
 def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amplification:
     """Bound what N clients' reports, shuffled, reveal about one of the clients.
 
-    `clients`: N, at least 1: clients that follow the protocol, report at the same times, each of
-    one permanent response, and whose values the observer may know. `delta`: in (0, 1). `reports`:
-    how many each client makes of its permanent response. They may be shuffled together, or those of
-    each day by themselves: that only reveals less. Raises `ValueError` if clients or delta is out
-    of range.
+    Clients follow the protocol, report at the same times, `reports` each of one permanent response,
+    and the observer may know their values. Reports may be shuffled together, or those of each day
+    by themselves: that only reveals less.
     """
     if clients < 1 or not 0 < delta < 1:
         raise ValueError(f"clients = {clients}, delta = {delta}: must be >= 1 and in (0, 1)")
@@ -275,12 +269,9 @@ def blanket_delta(
 ) -> float:
     """Return delta at epsilon from the reports' own likelihood ratios.
 
-    E[(sum of N draws of X)_+] / (N gamma): X is 0 with probability 1 - gamma, and otherwise
-    `first` - e^epsilon `second` of a report from the blanket (Balle et al. 2019, section 5).
-
-    `ratios`: likelihood ratios of a report, for the worst pair of values. `n_reports`: N, shuffled
-    together. `epsilon`: what the bound on delta is for. `resolution`: a delta to which errors of
-    the arithmetic, always added, should be small.
+    E[(sum of N draws of X)_+] / (N gamma): X is 0 with probability 1 - gamma, and otherwise `first`
+    - e^epsilon `second` of a report from the blanket (Balle et al. 2019, section 5). Errors of the
+    arithmetic, always added, are small beside the `resolution`.
     """
     values = ratios.first - math.exp(epsilon) * ratios.second
     scale = n_reports * ratios.blanket

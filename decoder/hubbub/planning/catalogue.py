@@ -60,11 +60,7 @@ _FIGURES = {
 
 
 def pages(history: Sequence[Registry], today: dt.date) -> dict[str, Page]:
-    """Return the pages by the names of their files, the index first.
-
-    `history`: the registry as it was, the oldest first, and as it is. `today`: in UTC; on which
-    metrics end, or don't.
-    """
+    """Return the pages by their files' names, the index first; the last registry is in force."""
     registry = history[-1]
     metrics = {name: registry[name] for name in sorted(registry)}
     gone = {n: it[n] for it in history for n in sorted(it) if n not in registry}

@@ -145,22 +145,14 @@ class CategoriesGoal(Goal):
 
 
 def categories_goal(categories: int, alpha: float = 0.05, power: float = 0.9) -> CategoriesGoal:
-    """Return the goal of so many categories, with a bit for each.
-
-    `categories`: at least 2. `alpha`: chance of even one false category among the detected
-    (Bonferroni). `power`: probability with which a category of the limit's share is to be detected.
-    Raises `PlanError` if a number is out of range.
-    """
+    """Return the goal of so many categories, with a bit for each; alpha is Bonferroni's."""
     if not 2 <= categories <= MOST_BITS:
         raise PlanError(f"categories = {categories}: must be 2 to {MOST_BITS:,}")
     return CategoriesGoal(DetectionTest(categories, alpha, power), categories)
 
 
 def listed_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> CategoriesGoal:
-    """Return the goal of a metric's categories, with its response.
-
-    Raises `PlanError` if its type lists no categories, each of which has a bit.
-    """
+    """Return the goal of a metric's categories, with its response."""
     if not isinstance(metric.type, EnumType | OrdinalType):
         raise PlanError(
             f"metrics.{metric.name}.type = {metric.type.name!r}: must be 'enum' or 'ordinal' to be "

@@ -238,12 +238,8 @@ def difference_goal(
 ) -> DifferenceGoal:
     """Return the goal of a difference between two groups of a metric's reports.
 
-    `metric`: of type string, enum, ordinal or number. `share`: what the control has of the value
-    that differs; not used of numbers. `rows`: how many rows are compared; by default all
-    categories, all statistics, or 20 strings. `candidates`: strings that are looked for. `alpha`:
-    rate of false discoveries. `power`: probability with which a difference is to be found.
-    `sequential`: whether the comparison may be looked at every day. Raises `PlanError` if metrics
-    of its type aren't compared, or a number is out of range.
+    `share` is that of the differing value in the control; `rows` by default all categories, all
+    statistics, or 20 strings. Raises `PlanError` if metrics of its type aren't compared.
     """
     if isinstance(metric.type, NumberType):
         of: Goal = mean_goal(metric, alpha, power)

@@ -45,10 +45,7 @@ class Collected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A mode, with its numbers.
-
-    Raises `PlanError` if a number is out of range.
-    """
+    """A mode, with its numbers; raises `PlanError` if one is out of range."""
 
     mode: Mode  # "once" a period, "one-time", or "longitudinal"
     # Whether a longitudinal metric keeps the response of a "value" for life, or for a "period".
@@ -70,10 +67,7 @@ class Schedule:
             )
 
     def collected(self, clients: float, days: float) -> Collected | None:
-        """Return what the clients report in some days; None if mode "one-time" leaves that open.
-
-        Clients that report once a period do so on days that are spread evenly.
-        """
+        """Return what clients, evenly spread, report in some days; None of mode "one-time"."""
         if self.mode == "one-time":
             return Collected(clients, 1.0) if days >= A_YEAR else None
         if self.mode == "once":
@@ -83,10 +77,7 @@ class Schedule:
         return Collected(clients * of_one, max(1.0, min(of_one, most)))
 
     def epsilon(self, epsilon_after: Callable[[int], float], days: int) -> float:
-        """Return what a client reveals in some days, its value staying the same.
-
-        `epsilon_after`: what so many reports of one answer reveal. `days`: T.
-        """
+        """Return what a client reveals in some days, its value staying the same."""
         if self.mode == "one-time":
             return epsilon_after(1)
         if self.mode == "longitudinal" and self.memory == "value":
@@ -100,10 +91,7 @@ class Schedule:
         return self.reports_each if self.mode == "longitudinal" else 1
 
     def epsilon_of_life(self, epsilon_after: Callable[[int], float]) -> float:
-        """Return what a client ever reveals, of any values; infinite if changes are seen.
-
-        `epsilon_after`: what so many reports of one answer reveal.
-        """
+        """Return what a client ever reveals, of any values; infinite if changes are seen."""
         if self.mode == "longitudinal" and self.memory == "value":
             return math.inf
         periods = 1 if self.mode == "one-time" else self.max_periods
@@ -125,10 +113,8 @@ def entry_text(
 ) -> str:  # fmt: skip
     """Return a metrics.toml entry, all of whose texts but the noise are to be filled in.
 
-    `params`: the metric's parameters. `name`: the metric's name. `metric_type`: the registry's
-    `type`. `keys`: which of k, h and m the type needs. `schedule`: when clients report; else it
-    follows from the responses. `noise`: keys of the response, if it isn't unary. `before` and
-    `after`: lines of the type's own, before the parameters and at the end.
+    `keys` are those of k, h and m that the type needs; `before` and `after` its own lines before
+    the parameters and at the end.
     """
     noise = noise or params.noise
     if params.has_permanent and not params.has_instantaneous:
@@ -341,10 +327,7 @@ class Goal(ABC):
         return params.epsilon_after(reports)
 
     def oue_ratio(self, params: RapporParams) -> float:
-        """Return how much more an absent value's estimate varies than the best one-hot noise's.
-
-        Of one report, at its epsilon; without collisions (Wang et al. 2017).
-        """
+        """Return an absent value's variance over the best one-hot noise's (Wang et al. 2017)."""
         return count_variance(params) / oue_variance(self.epsilon_report(params))
 
     def over(self, reports_each: float) -> Self:
@@ -362,16 +345,10 @@ class Goal(ABC):
 
     @abstractmethod
     def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
-        """Return among which parameters to search, one space for each number of hashes.
-
-        Raises `PlanError` if the goal needs more bits, or fewer reports.
-        """
+        """Return among which parameters to search, one space for each number of hashes."""
 
     def rivals(self, best: Plan, others: Plans, budget: Budget, most_bits: int) -> Plans:  # noqa: ARG002
-        """Return the plans to be shown beside the best; none if there is one number of hashes.
-
-        `best`: the best that was found. `others`: the best of each number of hashes.
-        """
+        """Return the plans to be shown beside the best; none if there is one number of hashes."""
         return ()
 
     @abstractmethod

@@ -73,21 +73,15 @@ class _Lanes:
 def link_information(params: RapporParams, width: int | None, *, known: bool = False) -> float:
     """Return the information I, in nats, that a report has about another of the same response.
 
-    I = sum over bits of the mutual information of the two reported bits. Values are taken to be
-    spread evenly over the bits that values can set.
-
-    `params`: of the reports. `width`: bits of which a value sets one (of a single bit: or not);
-    None: h of k by hashing. `known`: whether one side is the permanent response itself, as after
-    many linked reports.
+    I = sum over bits of the mutual information of the two reported bits. Values are spread evenly
+    over the bits that values can set: `width` of which a value sets one (None: h of k by hashing).
+    `known`: one side is the permanent response itself, as after many linked reports.
     """
     return sum(each.count * each.information for each in _lanes(params, width, known))
 
 
 def linked_clients(params: RapporParams, width: int | None, *, known: bool = False) -> float:
-    """Return m e^I: the N at which the information is ln(N/m), and more than half of links right.
-
-    Parameters are those of `link_information`; infinite beyond what a double holds.
-    """
+    """Return m e^I, the N at which the information is ln(N/m): more than half of links right."""
     nats = link_information(params, width, known=known) + math.log(params.m)
     return math.exp(nats) if nats < 700 else math.inf
 
@@ -255,10 +249,8 @@ def _placed(values: FloatArray, grid: FloatArray) -> Callable[[FloatArray], Floa
 def logsums(grid: FloatArray) -> Callable[[FloatArray, FloatArray], FloatArray]:
     """Return a function that gives the distribution of ln(e^X + e^Y) from those of X and Y.
 
-    All are on the grid, as `_placed` has it. The sum lies above the larger of both by what their
-    difference decides, so each number of cells that it can be above takes a convolution.
-
-    `grid`, shape (c,): equally far apart.
+    All are on the grid, shape (c,), equally far apart. The sum lies above the larger of both by
+    what their difference decides, so each number of cells that it can be above takes a convolution.
     """
     cells, step = len(grid), grid[1] - grid[0]
     above = np.log1p(np.exp(-step * np.arange(cells))) / step
@@ -284,10 +276,7 @@ def logsums(grid: FloatArray) -> Callable[[FloatArray, FloatArray], FloatArray]:
 
 
 def _difference(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Return the distribution of X - Y, both on a grid whose middle cell is 0; ends hold the rest.
-
-    It may add up to less than 1, as `first` may.
-    """
+    """Return the distribution of X - Y on a grid whose middle cell is 0; ends hold the rest."""
     cells = len(first)
     size = 2 * cells
     transform = np.fft.rfft(first, size) * np.fft.rfft(second[::-1], size)
@@ -306,14 +295,11 @@ _TOLERANCE = 1 + 1e-9  # of the client's account: docs/protocol, section 6
 
 
 def permanent_known(params: RapporParams, reports: int, prior: float = 0.5) -> float:
-    """Return the probability that all k permanent bits are guessed right from linked reports.
+    """Return the probability that all k permanent bits are guessed right from n linked reports.
 
     The observer takes each bit's likelier value; of two equally likely ones, either. The value has
-    h distinct bits, and all k bits of a report take part.
-
-    `params`: with f > 0: otherwise there is no permanent response. `reports`: n, of one value of
-    one client. `prior`: what the observer takes for the share of ones among permanent bits, in (0,
-    1): 0.5 if the reports alone decide, `share_of_ones` for one who knows f, h and k as well.
+    h distinct bits. `prior` is its share of ones: 0.5 if the reports alone decide, `share_of_ones`
+    for one who knows f, h and k as well. f must be above 0.
     """
     if_one, if_zero = _right(params, reports, prior)
     of_true = (1 - params.f1) * if_one + params.f1 * if_zero
@@ -330,9 +316,6 @@ def reports_to_know(params: RapporParams, probability: float) -> float:
     """Return after how many linked reports an observer of f, p, q, h and k knows the response.
 
     n reports reach the probability and n - 1 don't; infinite beyond 2^40.
-
-    `params`: with f > 0, as `permanent_known` has them. `probability`: that all bits are right, in
-    (0, 1).
     """
     prior, high = share_of_ones(params), 1
     while permanent_known(params, high, prior) < probability:
@@ -364,10 +347,7 @@ def _right(params: RapporParams, n: int, prior: float) -> tuple[float, float]:
 
 
 def _line(n: int, low: float, high: float, prior: float) -> float:
-    """Return the number of ones above which the bias `high`, so likely before, is the likelier.
-
-    Below 0 or above n the reports don't matter.
-    """
+    """Return the number of ones above which the bias `high` is likelier; may be < 0 or > n."""
     odds = math.log(prior / (1 - prior))
     if low == 0:  # which a single one refutes
         return 0.5 if high == 1 or odds < -n * math.log1p(-high) else -1.0
@@ -403,11 +383,7 @@ class LifetimeBudget:
 
 
 def constant_epsilon(metric: Metric, days: int) -> float:
-    """Return what a client's daily reports reveal, together, if its value never changes.
-
-    For each answer what its reports reveal together (`Metric.epsilon_after`), which is exact for
-    one hash.
-    """
+    """Return what a client's daily reports of one value reveal; exact for one hash."""
 
     def of_one(reports: int) -> float:
         return min(metric.epsilon_after(reports), metric.price)
@@ -432,10 +408,7 @@ def same_times_epsilon(metric: Metric, days: int, values: int) -> float:
 
 
 def dearest_report(metric: Metric, most: int) -> float:
-    """Return the largest epsilon_n / n for n up to a number of reports.
-
-    `most`: at least 1.
-    """
+    """Return the largest epsilon_n / n for n up to a number of reports."""
     dearest, n = metric.epsilon_report, 2
     # Of more reports than that the permanent epsilon alone shows that each costs less.
     while n <= most and metric.price > dearest * n:
@@ -447,8 +420,7 @@ def dearest_report(metric: Metric, most: int) -> float:
 def any_history_epsilon(metric: Metric, days: int, most_values: int) -> float:
     """Return the bound for any two histories that record at the same times; infinite if none.
 
-    `days`: T; one report each day. `most_values`: distinct values that a client can ever report. If
-    it is one, later values are never heard.
+    T days have a report each; after `most_values` distinct values later ones are never heard.
     """
     if metric.memory == "value" and not metric.reports_once and most_values > 1:
         return math.inf
@@ -456,10 +428,7 @@ def any_history_epsilon(metric: Metric, days: int, most_values: int) -> float:
 
 
 def life_epsilon(metric: Metric, most_values: int) -> float:
-    """Return what a client ever reveals, of any two histories that record at the same times.
-
-    Infinite if changes are seen (`any_history_epsilon`, whose parameters these are).
-    """
+    """Return what a client ever reveals, of any two histories; infinite if changes are seen."""
     if metric.memory == "value" and not metric.reports_once and most_values > 1:
         return math.inf
     return metric.reserve * ROUNDED_UP

@@ -84,11 +84,7 @@ class TableErrors:
         return self._of(1.0, self.cells // size, share, 0.0, 0, 0.0)
 
     def of_conditional(self, first: int, last: int, given: float, share: float) -> float:
-        """Of the share of a value among the clients with a given value of another field.
-
-        `first` and `last`: how many values the fields have, that of the condition first. `given`:
-        share of the clients with the given value. `share`: of them, how many have the value.
-        """
+        """Error of a value's share among the clients with the `given` value of another field."""
         row = self.cells // first
         inside = row // last
         return (
@@ -202,16 +198,10 @@ def association_limit(
 ) -> float:
     """Return the share of clients with partners that the test of independence finds.
 
-    At `TEST_LEVEL`; infinite if none is, nan of three fields.
-
-    `params`: with a bit for each cell. `sizes`: how many values each field has. `power`:
-    probability with which the test is to reject.
-
-    Notes
-    -----
-    The statistic is sum a_i b_j (y_ij - a_i b_j)^2 with the table's own margins a and b. Its
-    distribution, with partners and for the product of their margins, comes from the same normal
-    errors, so that it changes smoothly with the share.
+    At `TEST_LEVEL`; infinite if none is, nan of three fields. The statistic is sum a_i b_j (y_ij -
+    a_i b_j)^2 with the table's own margins a and b. Its distribution, with partners and for the
+    product of their margins, comes from the same normal errors, so that it changes smoothly with
+    the share.
     """
     if len(sizes) != FEWEST_FIELDS:
         return math.nan
@@ -254,11 +244,7 @@ def _threshold(n_reports: float, rate: float, level: float) -> int:
 def _drawn(
     params: RapporParams, n_reports: float, table: FloatArray, draws: FloatArray
 ) -> FloatArray:
-    """Return tables as they might be estimated: normal, and adding up to 1.
-
-    `params`: with a bit for each cell. `table`: shares of the cells. `draws`, shape (d, n):
-    standard normal.
-    """
+    """Return tables as they might be estimated from normal `draws`, shape (d, n)."""
     shares = table.ravel()
     variance = noise_variance(shares, 1, params) + shares
     errors = draws * np.sqrt(variance)
@@ -295,12 +281,7 @@ class TableGoal(Goal):
         return math.prod(self.sizes)
 
     def is_hashed(self, params: RapporParams) -> bool:
-        """Return whether cells are hashed with some parameters.
-
-        As the registry has it: where all cells have a bit, there is one hash and one cohort.
-
-        Raises `PlanError` if there are hashes or cohorts although each cell has a bit.
-        """
+        """Return whether cells are hashed; otherwise there is one hash and one cohort."""
         if params.k < self.cells:
             return True
         if (params.h, params.m) != (1, 1):
@@ -510,12 +491,7 @@ def split_epsilons(sizes: tuple[int, ...], budget: Budget, n_reports: float) -> 
 
 
 def table_goal(sizes: tuple[int, ...], alpha: float = 0.05, power: float = 0.9) -> TableGoal:
-    """Return the goal of a table, whose cells are tested as strings of which Zipf's law holds.
-
-    `sizes`: how many values each field has. `alpha`: chance of even one false cell among the
-    detected (Bonferroni). `power`: probability with which a cell of the limit's share is to be
-    detected. Raises `PlanError` if a number is out of range.
-    """
+    """Return the goal of a table, whose cells are tested as strings of which Zipf's law holds."""
     shown = "x".join(map(str, sizes))
     if not FEWEST_FIELDS <= len(sizes) <= MOST_FIELDS:
         raise PlanError(
@@ -530,11 +506,7 @@ def table_goal(sizes: tuple[int, ...], alpha: float = 0.05, power: float = 0.9) 
 
 
 def joint_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> TableGoal:
-    """Return the goal of a joint metric's table.
-
-    `metric`: of type `joint`. `alpha` and `power`: as `table_goal` has them. Raises `PlanError` if
-    it is of another type, or has a field of strings, which have no number.
-    """
+    """Return the goal of a joint metric's table; `PlanError` if it has a field of strings."""
     what = f"metrics.{metric.name}.type = {metric.type.name!r}"
     if not isinstance(metric.type, JointType):
         raise PlanError(f"{what}: must be 'joint' to be planned as a table")

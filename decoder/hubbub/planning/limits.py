@@ -170,10 +170,7 @@ class DetectionMethod(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DetectionTest:
-    """The test that a plan answers.
-
-    Raises `PlanError` if a number is out of range.
-    """
+    """The test that a plan answers; raises `PlanError` if a number is out of range."""
 
     candidates: float  # n, strings that are tested
     # Chance of even one false name (Bonferroni). Benjamini-Hochberg at the same alpha finds the
@@ -243,13 +240,7 @@ class Errors:
 
 
 def detection_limit(params: RapporParams, n_clients: float, test: DetectionTest) -> float:
-    """Return the smallest share that N clients' reports show with the test's power.
-
-    Infinite if no share up to 1 is shown.
-
-    `params`: the metric's parameters. `n_clients`: N, over all cohorts. `test`: among how many
-    candidates, and with which power. Raises `PlanError` if n_clients isn't positive.
-    """
+    """Return the smallest share that N clients' reports show with the test's power, or inf."""
     _require("n_clients", n_clients, 0, math.inf, open_ended=True)
     z, z_power = _level_z(params, test), float(special.ndtri(test.power))
     share = 0.0
@@ -284,8 +275,6 @@ def reports_reaching(value: Callable[[float], float], wanted: float) -> float:
 
     Infinite if no number up to 10^18 is enough, such as where unlisted strings' bits leave an error
     that more reports don't lower.
-
-    `value`: of a number of reports, such as a limit; may be infinite. `wanted`: above 0.
     """
 
     def excess(log_reports: float) -> float:
@@ -357,10 +346,7 @@ def _flattening(information: Information, exact: float) -> float:
 
 
 def _level_z(params: RapporParams, test: DetectionTest) -> float:
-    """Return the z of the level at which the decoder tests one string.
-
-    Where it searches for the model it asks for a little more than alpha / n.
-    """
+    """Return the z of the level at which one string is tested; in a search a little higher."""
     searches = not is_short(test.candidates, params.k * params.m)
     searches = searches and test.method is DetectionMethod.REGRESSION
     # With `strings` given, n is how many candidates a search was measured to amount to.

@@ -55,9 +55,8 @@ def offers(
 ) -> Sequence[Offer]:
     """Return all ways to spend an epsilon on a goal, those of mode "once" first.
 
-    `goal`: without a schedule. `epsilon`: of one answer: of a report where there is one, of all
-    together else. `schedule`: whose numbers all ways have. `epsilon_report`: of one report of
-    several; by default a quarter of epsilon. Raises `PlanError` if an epsilon is out of range.
+    `epsilon` is that of one answer: of a report where there is one, of all together else.
+    `epsilon_report`: of one of several, by default a quarter.
     """
     if isinstance(goal, StringsGoal):
         goal = replace(goal, hashes=(1,))  # which wins in every mode (docs/understand/planning.md)
@@ -92,10 +91,9 @@ def compare(
 ) -> PlanSearch:
     """Search for the best parameters of each offer, and choose the best of mode "once".
 
-    `offered`: what is compared. `n_clients`: by default the fewest whose reports of a period, one
-    each, show `share` or have `std_error`. `share` and `std_error` and `most_bits`: as
-    `search.plan` has them. Raises `PlanError` as `search.plan`, of mode "once". Other offers that
-    are no answer are left out.
+    By default `n_clients` are the fewest whose reports of a period, one each, show `share` or have
+    `std_error`. Raises `PlanError` as `search.plan`, of mode "once"; other offers are then left
+    out.
     """
     recommended = [offer for offer in offered if _schedule(offer.goal).mode == "once"]
     if n_clients is None:
@@ -153,10 +151,7 @@ COLUMNS: Types = {
 
 
 def figures(each: Plan, clients: float) -> ModeFigures:
-    """Return what a plan with a schedule achieves and reveals, all plans having the same clients.
-
-    `each`: of so many clients. `clients`: N.
-    """
+    """Return what a plan with a schedule achieves and reveals; all plans have N clients."""
     goal, params = each.goal, each.params
     schedule = _schedule(goal)
 

@@ -84,7 +84,7 @@ class Flips(NamedTuple):
 
     @classmethod
     def within(cls, h: int, budget: Budget) -> Flips:
-        """Return the best ones of a budget: f/2 twice for one report per client.
+        """Return a budget's best: f/2 twice for one report.
 
         Of more reports f1 = 1/2 and f0 = 1 / (e^(epsilon / h) + 1).
         """
@@ -152,10 +152,7 @@ def exact_params(k: int, h: int, m: int, budget: Budget, q_star: float) -> Rappo
 
 
 def params_within(k: int, h: int, m: int, budget: Budget, q_star: float) -> RapporParams:
-    """Return parameters of a given q*, in as few digits as waste little of the budget.
-
-    Raises `PlanError` if the epsilons are too small for any numbers of 15 digits.
-    """
+    """Return parameters of a given q*, in as few digits as waste little of the budget."""
     for digits in _DIGITS:
         target = budget.report
         for _ in range(_TRIES):
@@ -180,10 +177,8 @@ def params_within(k: int, h: int, m: int, budget: Budget, q_star: float) -> Rapp
 def paper_within(k: int, m: int, budget: Budget) -> RapporParams:
     """Return the RAPPOR paper's default (h = 2, q = .75) with f and p moved to a budget.
 
-    At its own epsilons, 4.3944 and 1.0743, this is f = p = .5. Where no p >= 0 spends enough with
-    q = .75, q is moved instead.
-
-    Raises `PlanError` as `params_within`.
+    At its own epsilons, 4.3944 and 1.0743, this is f = p = .5. Where no p >= 0 spends enough with q
+    = .75, q is moved instead.
     """
     h = 2
     budget = replace(budget, reports_each=1.0)  # as published, so f
@@ -281,10 +276,7 @@ def exact_chance(cells: int, width: int, epsilon: float) -> float:
 
 
 def chance_within(cells: int, width: int, epsilon: float) -> float:
-    """Return the greatest q within epsilon, in as few decimals as waste little of it.
-
-    Raises `PlanError` if there is none of 15 decimals.
-    """
+    """Return the greatest q within epsilon, in as few decimals as waste little of it."""
     exact = exact_chance(cells, width, epsilon)
     for digits in _DIGITS:
         scale = 10.0**digits
@@ -311,10 +303,7 @@ def subset_variance(subset: Subset, share: float = 0.0) -> float:
 
 
 def exact_subset(categories: int, epsilon: float) -> Subset:
-    """Return the subsets of the least variance of an absent category, w being near d/(e^eps + 1).
-
-    `categories`: d, at least 2. `epsilon`: all of which is spent, but for rounding of doubles.
-    """
+    """Return the subsets of the least variance of an absent category; w is near d/(e^eps + 1)."""
     near = int(categories / (math.exp(min(epsilon, _MOST_EXPONENT)) + 1))
     sizes = {max(1, min(categories - 1, near + more)) for more in (0, 1)}
     return min(
@@ -373,11 +362,7 @@ def widest_variance(window: Window) -> float:
 
 @functools.lru_cache(maxsize=256)
 def exact_window(epsilon: float, most_cells: int) -> Window:
-    """Return the window of the least worst variance, whose cells fill whole bytes.
-
-    `epsilon`: all of which is spent, but for rounding of doubles. `most_cells`: largest d, at least
-    8.
-    """
+    """Return the window of the least worst variance, whose cells fill whole bytes."""
     windows = (
         Window(cells, width, exact_chance(cells, width, epsilon))
         for cells in range(8, most_cells + 1, 8)

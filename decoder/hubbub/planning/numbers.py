@@ -173,23 +173,14 @@ class NumberGoal(Goal):
 def number_goal(
     low: float, high: float, variance: bool = False, alpha: float = 0.05, power: float = 0.9
 ) -> NumberGoal:
-    """Return the goal of a number's mean.
-
-    `low` and `high`: the bounds. `variance`: whether the population's variance is asked as well.
-    `alpha`: chance that a difference is seen between equal means. `power`: probability with which
-    the limit's difference is to be seen. Raises `PlanError` if the bounds aren't finite, or in the
-    wrong order.
-    """
+    """Return the goal of a number's mean; alpha: chance of a difference between equal means."""
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise PlanError(f"low = {low:g}, high = {high:g}: must be finite, and high above low")
     return NumberGoal(DetectionTest(1, alpha, power), low, high, variance)
 
 
 def mean_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> NumberGoal:
-    """Return the goal of a number metric's mean.
-
-    Raises `PlanError` if it is of another type.
-    """
+    """Return the goal of a number metric's mean."""
     number = metric.type
     if not isinstance(number, NumberType):
         raise PlanError(

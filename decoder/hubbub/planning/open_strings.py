@@ -78,10 +78,7 @@ class Letters(NamedTuple):
 
     @classmethod
     def of_alphabet(cls, alphabet: str) -> Self | None:
-        """Return those of an alphabet, its characters in any order, if these are alike enough.
-
-        Steps of whole characters of three bytes would be of three where they have one.
-        """
+        """Return those of an alphabet if its characters have as many bytes as each other."""
         characters = set(alphabet)
         widths = [len(each.encode()) for each in characters]
         if max(widths) > _MOST_UNLIKE * min(widths):
@@ -93,10 +90,7 @@ PLAIN = Letters.of_alphabet(string.ascii_lowercase)
 
 
 def of_corpus(texts: Sequence[str]) -> tuple[int, Letters]:
-    """Return how long public texts hardly ever aren't, in bytes, and what they are written in.
-
-    Raises `PlanError` if there is no character in them.
-    """
+    """Return how long public texts hardly ever aren't, in bytes, and what they are written in."""
     counts = Counter("".join(texts))
     if not counts:
         raise PlanError("corpus: empty; expected one text per line")
@@ -130,10 +124,7 @@ class OpenGoal(Goal):
         return {"steps": steps, "share_if_listed": self.if_listed(params, n_reports)}
 
     def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
-        """Return powers of two of bits, and cohorts that tell prefixes apart.
-
-        Only where many prefixes can be told apart does the search find anything.
-        """
+        """Return powers of two of bits, and cohorts with which prefixes can be told apart."""
         if most_bits < _FEWEST_BITS:
             raise PlanError(
                 f"max-bits = {most_bits}: must be at least {_FEWEST_BITS} for open strings"
@@ -223,22 +214,16 @@ class OpenGoal(Goal):
 def open_test(
     alpha: float = 0.05, power: float = 0.9, concentration: float | None = None
 ) -> DetectionTest:
-    """Return the test that the last step's test answers.
-
-    `alpha` and `power` and `concentration`: as `DetectionTest` has them. Raises `PlanError` if a
-    number is out of range.
-    """
+    """Return the test that the last step's test answers."""
     return DetectionTest(
         EFFECTIVE_CANDIDATES, alpha, power, concentration=concentration, strings=_STRINGS
     )
 
 
 def choose_steps(longest: int, letters: Letters | None = None) -> tuple[int, ...]:
-    """Return steps for strings that are hardly ever longer, in bytes.
+    """Return steps for strings that are hardly ever longer than so many bytes.
 
-    `longest`: all steps are below it, but for one that must be. `letters`: what strings are written
-    in, if that is known: 4, 7, 10, 14, 18 and 22 of `PLAIN`. Raises `PlanError` if it isn't at
-    least 1.
+    All are below that, but for one that must be: 4, 7, 10, 14, 18 and 22 of `PLAIN` letters.
     """
     if longest < 1:
         raise PlanError(f"longest = {longest}: must be at least 1 byte")
@@ -250,10 +235,7 @@ def choose_steps(longest: int, letters: Letters | None = None) -> tuple[int, ...
 
 
 def open_params(metric: Metric) -> tuple[tuple[int, ...], RapporParams]:
-    """Return the steps of an open string metric, and the parameters of one.
-
-    Raises `PlanError` if it is of another type.
-    """
+    """Return the steps of an open string metric, and the parameters of one."""
     if not isinstance(metric.type, OpenStringType):
         raise PlanError(
             f"metrics.{metric.name}.type = {metric.type.name!r}: must be 'open-string' to be "
@@ -272,10 +254,7 @@ def check_cohorts(steps: tuple[int, ...], m: int) -> None:
 
 
 def _cohorts_that_tell(n_reports: float) -> list[int]:
-    """Return numbers of cohorts with which a step can tell apart what it looks at.
-
-    Each has a hundred reports or more, if any number has.
-    """
+    """Return numbers of cohorts that tell prefixes apart, if possible of a hundred reports."""
     fewest = fewest_cohorts(_FEWEST_BITS, 1, 0.05 / _LISTED)
     enough = [m for m in _COHORTS if m >= fewest]
     full = [m for m in enough if n_reports / m >= _FEWEST_REPORTS_PER_COHORT]

@@ -128,10 +128,7 @@ LINKED_BY_CHOICE = (
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """How much a client reports, and who else does.
-
-    Raises `PlanError` if a number is out of range.
-    """
+    """How much a client reports, and who else does; `PlanError` if a number is out of range."""
 
     days: int = 365  # T; a client makes one report of each metric a day
     # V, distinct values of a metric that it reports in that time, at most; concerns the figure for
@@ -166,8 +163,7 @@ def metric_figures(
 ) -> tuple[PrivacyFigure, ...]:
     """Return all figures of a metric; those after shuffling only if the number of reports is known.
 
-    `metric`: what the figures are of. `situation`: how much a client reports, and who else does.
-    `budget`: the registry's; without it there is no bound but the metric's own caps.
+    Without the registry's budget there is no bound but the metric's own caps.
     """
     budget = budget or LifetimeBudget()
     of_days, composed = OF_DAYS, f"{OF_VALUES}; {SEQUENTIAL}"
@@ -281,10 +277,7 @@ def _linking(metric: Metric, clients: int | None) -> Iterator[PrivacyFigure]:
 
 
 def registry_figures(registry: Registry, situation: Situation) -> tuple[PrivacyFigure, ...]:
-    """Return what a client reveals with all metrics together, in both senses.
-
-    Where the registry has a lifetime_epsilon, its division in reserve and changes follows.
-    """
+    """Return what a client reveals with all metrics, in both senses, and the budget's parts."""
     groups = [group.metrics for group in registry.groups.values()]
     grouped = {name for group in groups for name in group}
     budget = LifetimeBudget.of(registry)
@@ -316,10 +309,7 @@ def registry_figures(registry: Registry, situation: Situation) -> tuple[PrivacyF
 def group_figures(
     registry: Registry, situation: Situation
 ) -> Mapping[str, Sequence[PrivacyFigure]]:
-    """Return, for each group of a registry, what it costs, and what all its metrics would.
-
-    `registry`: whose groups are looked at. `situation`: for how many days.
-    """
+    """Return, for each group of a registry, what it costs, and what all its metrics would."""
     budget = LifetimeBudget.of(registry)
     found = {}
     for group in registry.groups.values():
@@ -402,13 +392,9 @@ def privacy_estimates(
 ) -> Estimates:
     """Return all figures of a registry, with what they rest on.
 
-    Columns are "metric" (empty for the registry's figures, which come last), "figure", "value" and
-    "theorem". A value is infinite if nothing bounds it, and nan if the figure doesn't apply.
-
-    `registry`: what may be reported. `situation`: how much a client reports, and who else does.
-    `metrics`: each metric's figures (`privacy.metric_figures`). `together`: those of all metrics
-    together (`privacy.registry_figures`). `groups`: those of the registry's groups
-    (`privacy.group_figures`), which are rows "groups.NAME".
+    Columns are "metric" (empty for the registry's figures, which come last; "groups.NAME" for a
+    group's), "figure", "value" and "theorem". A value is infinite if nothing bounds it, and nan if
+    the figure doesn't apply.
     """
     groups = groups or {}
     rows = [(name, each) for name, figures in metrics.items() for each in figures]

@@ -63,9 +63,8 @@ def plan_estimates(
 ) -> Estimates:
     """Return what was planned: a row for each plan, the curves, and what the best one means.
 
-    `comparison`: what the search found. `name`: the metric's name, for its entry in metrics.toml.
-    `share`: a share that is to be found; by default the limit of the plan that it is about.
-    `std_error`: the standard error of an absent value's share that reports should have.
+    `share` is to be found, by default the limit of the plan in question; `std_error` is what an
+    absent value's share should have.
     """
     asked = _Asked(comparison, share, std_error)
     goal = asked.goal
@@ -346,12 +345,7 @@ def _chart(
     points: Sequence[Mapping[str, float]],
     place: Callable[[Plan], float],
 ) -> XYChart:
-    """Return one picture.
-
-    `found`: whose plans are marked. `named`: its name and title, the x axis, and the points' key of
-    that. `curves`: which keys of the points to draw. `points`: what is drawn. `place`: where a plan
-    is on the x axis.
-    """
+    """Return one picture; `named`: its name and title, the x axis, and the points' key of that."""
     name, title, across, key = named
     at = np.array([point[key] for point in points])
     series = [

@@ -65,11 +65,9 @@ def plan(
 ) -> PlanSearch:
     """Search for the parameters that show the smallest share, or need the fewest reports.
 
-    `goal`: what is to be found. `budget`: the two epsilons. `n_reports`: N. By default the fewest
-    that show `share`, or have `std_error`; the best m depends on N and N on m, so both are sought
-    in turn until N stays. `share` and `std_error`: what is wanted if N isn't given; the share, if
-    both are. Raises `PlanError` if no parameters are within the budget, the best show nothing, or
-    no number of reports is enough.
+    By default N is the fewest that show `share`, or else have `std_error`; the best m depends on N
+    and N on m, so both are sought in turn until N stays. Raises `PlanError` if no parameters are
+    within the budget, the best show nothing, or no number of reports is enough.
     """
     if n_reports is None:
         n_reports = _fewest_reports(goal, budget, share, std_error, most_bits)
@@ -96,12 +94,7 @@ def evaluate(
     std_error: float | None = None,
     most_bits: int = USUAL_BITS,
 ) -> PlanSearch:
-    """Compare given parameters with the best at the epsilons that they spend.
-
-    `goal`: what is to be found. `params`: the given parameters. `n_reports`: N; by default as many
-    as the given parameters need. `share` and `std_error` and `most_bits`: as `plan` has them.
-    Raises `PlanError` as `plan`.
-    """
+    """Compare parameters with the best at the epsilons that they spend; otherwise as `plan`."""
     if n_reports is None:
         needed = reports_for(goal, params, share, std_error)
         if math.isinf(needed):
@@ -171,10 +164,7 @@ def _best_of_each(
 
 
 def best_params(goal: Goal, space: SearchSpace, budget: Budget, n_reports: float) -> RapporParams:
-    """Find q*, then k, then m, then q* again for those.
-
-    Raises `PlanError` if no parameters with so many hashes are within the budget.
-    """
+    """Find q*, then k, then m, then q* again; `PlanError` if none are within the budget."""
     if space.known is not None:
         return space.known
 
@@ -244,11 +234,9 @@ def fitted_curve(
     best: Plan,
     rate: Callable[[Budget], float | None] = lambda _: None,
 ) -> Curve:
-    """Return the curve of a number with a plan's k, h and m, and noise of its own for each budget.
+    """Return the curve of a number with a plan's k, h and m, and the best noise for each budget.
 
-    `label`: what a picture calls it. `value`: the number, of parameters and N; the noise is where
-    it is least. `best`: the plan. `rate`: q* for a budget, if theory knows it; None: where `value`
-    is least.
+    `rate` gives q* for a budget, if theory knows it; None: where `value` is least.
     """
     k, h, m, *_ = best.params
 

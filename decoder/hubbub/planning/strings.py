@@ -187,11 +187,7 @@ class StringsGoal(Goal):
 
 
 def string_params(metric: Metric) -> RapporParams:
-    """Return the parameters of a metric whose values are hashed and looked for in a list.
-
-    Raises `PlanError` if its registry lists the values, so that nothing is searched for, or if
-    nobody does.
-    """
+    """Return the parameters of a metric whose values are hashed and looked for in a list."""
     if isinstance(metric.type, OpenStringType):
         raise PlanError(
             f"metrics.{metric.name}.type = {metric.type.name!r}: its strings stand in no list; "
@@ -208,9 +204,7 @@ def string_params(metric: Metric) -> RapporParams:
 def round_params(k: int, h: int, m: int, budget: Budget, steps: int) -> list[RapporParams]:
     """Return the least noisy parameters within a budget whose f, p and q are multiples of 1/steps.
 
-    `k` and `h` and `m`: bits, hashes and cohorts. `budget`: what may be spent, of which a report
-    spends half at least. `steps`: such as 20: multiples of .05. Returns at most twelve, those with
-    the least variance first.
+    A report spends half of what it may at least. At most twelve, those of least variance first.
     """
     least = math.ceil(permanent_noise(h, budget.permanent) * steps - 1e-9)  # rounding of doubles
     rate, found = bit_rate(k, h), []

@@ -62,12 +62,9 @@ class CsvRow(NamedTuple):
             self.refuse(None, f"{len(self.cells)} columns", f"{columns} ({meaning})")
 
     def integers(self, first: int, *, blank: int | None = None) -> Sequence[int]:
-        """Return the cells from `first` (from 0) on as integers that aren't negative.
+        """Return the cells from `first` (from 0) on as integers of at least 0; empty ones: `blank`.
 
         R writes 100000 as 1e+05, which is an integer, too.
-
-        `first`: the first column that is read. `blank`: what an empty cell means; None: it is
-        refused.
         """
         cells = self.cells[first:]
         digits = "".join(cells)
@@ -96,10 +93,8 @@ def read_rows(address: Address) -> Iterator[CsvRow]:
 def read_cells(address: Address) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a UTF-8 CSV, or .csv.gz, that aren't blank lines, with their last lines.
 
-    Cells are taken literally: nothing is stripped, and no text is special.
-
-    Raises `InputError` if it isn't UTF-8, CSV, or gzip. Raises `OSError, StorageError` if it can't
-    be read.
+    Cells are taken literally. Raises `InputError` if it isn't UTF-8, CSV, or gzip; `OSError,
+    StorageError` if it can't be read.
     """
     path = resolve(address)
     try:
@@ -131,11 +126,7 @@ def _lines(path: Location, file: BinaryIO) -> Iterator[str]:
 
 
 def read_params(path: Address) -> DecodingParams:
-    """Read parameters: the header k,h,m,p,q,f and one row.
-
-    Raises `InputError` if it holds anything else, or parameters that can't be decoded. Raises
-    `OSError` if it can't be read.
-    """
+    """Read parameters: the header k,h,m,p,q,f and one row (raises as `read_cells`)."""
     rows = list(read_rows(path))
     expected = f"the header {','.join(HEADER)} and one row"
     if not rows:
@@ -163,8 +154,7 @@ def read_params(path: Address) -> DecodingParams:
 def read_counts(path: Address, params: RapporParams) -> CohortCounts:
     """Read counts: one row per cohort, its number of reports N_c and how many have each bit set.
 
-    Raises `InputError` if there aren't m such rows, or a bit has more than N_c reports. Raises
-    `OSError` if it can't be read.
+    Raises `InputError` if there aren't m such rows, or a bit has more than N_c reports.
     """
     meaning = f"the number of reports, then k = {params.k} bits"
     table = np.empty((params.m, 1 + params.k), dtype=np.int64)
@@ -209,15 +199,12 @@ class CandidateMap(NamedTuple):
 def read_map(
     address: Address, params: RapporParams, source: str = "the parameters"
 ) -> CandidateMap:
-    """Read a map file, or .gz.
+    """Read a map file, or .gz, of opaque strings; `source`: the parameters' file, for errors.
 
-    Strings are opaque. Some maps name a bit that two hashes of a cohort share only once, and end in
-    empty cells instead; then the bit, or one of the cohort's if it has several, is taken twice.
-
-    `address`: the file, or an object in a bucket. `source`: the file that the parameters are from,
-    for errors. Raises `InputError` if there is no row, the map is for another k, a position isn't
-    one of its cohort's, or one string has two rows that differ. Raises `OSError, StorageError` if
-    it can't be read.
+    Some maps name a bit that two hashes of a cohort share only once, and end in empty cells
+    instead; then the bit, or one of the cohort's if it has several, is taken twice. Raises
+    `InputError` if there is no row, the map is for another k, a position isn't one of its cohort's,
+    or one string has two rows that differ.
     """
     path = resolve(address)
     width = params.m * params.h
@@ -254,10 +241,7 @@ def read_map(
 
 
 def is_uneven(positions: PositionArray, params: RapporParams) -> bool:
-    """Return whether the positions aren't equally likely (chi-square, P(false alarm) = 1e-6).
-
-    `positions` has shape (n, m, h).
-    """
+    """Return whether positions, shape (n, m, h), aren't equally likely (chi-square at 1e-6)."""
     found = np.zeros(params.k, dtype=np.int64)
     for rows in _blocks(len(positions)):
         found += np.bincount(positions[rows].ravel(), minlength=params.k)

@@ -210,13 +210,7 @@ class Ledger:
         declaration: str,
         digest: str,
     ) -> Ledger:
-        """Make a ledger where there is no file yet.
-
-        Raises
-        ------
-        LedgerError
-            If there is one, or it can't be made.
-        """
+        """Make a ledger where there is no file yet; raises `LedgerError` if it can't be made."""
         try:
             handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:

@@ -55,10 +55,7 @@ class Cost:
 
 
 def fraction(name: str, value: object) -> Fraction:
-    """Return a budget as the fraction that its decimal digits say: 0.1 is 1/10.
-
-    Raises `QueryError` if it isn't a finite number of at least 0.
-    """
+    """Return a budget as the fraction that its decimal digits say: 0.1 is 1/10."""
     try:
         found = value if isinstance(value, Fraction) else Fraction(str(value))
     except (ValueError, ZeroDivisionError):

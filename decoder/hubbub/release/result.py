@@ -87,11 +87,8 @@ def release_estimates(
     """Return what a mechanism released, with its cost and its promise.
 
     Columns are "key", "value", "radius", "epsilon", "delta" and "mechanism", both costs being those
-    of all rows together. `metadata["summary"]` has what else programs need, such as the total.
-
-    `query`: what was asked. `mechanism`: what released the rows. `rows`: what it released; the
-    first one is the total if the query has one. `balance`: the ledger's, after the release.
-    `rows_per_user`: most rows of one user that count; the user is the unit of privacy.
+    of all rows together; the first row is the total if the query has one. `metadata["summary"]` has
+    what else programs need.
     """
     total, rows = (rows[0], rows[1:]) if query.total else (None, rows)
     columns = _columns(rows, mechanism)
@@ -271,10 +268,8 @@ _SPENDS: Types = {
 def ledger_estimates(ledger: Ledger, people: int = 1) -> Estimates:
     """Return one row for each spend of a ledger, what is left, and what it means for a group.
 
-    `metadata["summary"]` has the budget and what was spent as exact fractions.
-
-    `ledger`: an open one. `people`: size of a group, such as a household, for which the releases'
-    joint epsilon is stated.
+    `metadata["summary"]` has the budget and what was spent as exact fractions; `people` are the
+    group, such as a household, whose joint epsilon is stated.
     """
     balance, spends = Balance.of(ledger), tuple(ledger.spends())
     adopted = tuple(ledger.adopted())

@@ -213,10 +213,7 @@ class Declaration:
 
 
 def unique(option: str, keys: Sequence[str]) -> tuple[str, ...]:
-    """Return public keys in NFC, as those of tables are, each there once.
-
-    Raises `QueryError` if there are none, or one of them can't be a table's.
-    """
+    """Return public keys in NFC, as those of tables are; `QueryError` unless each is there once."""
     found = tuple(dict.fromkeys(map(normal_form, keys)))
     if not found:
         raise QueryError(f"{option}: must name at least one key")
@@ -294,9 +291,8 @@ def column_names(
 ) -> tuple[str, ...]:
     """Return the names of a table's columns, without that of users.
 
-    `path`: a file, or a folder of files of one form. `user_column`: whose rows belong to one user.
-    `newlines_in_cells`: whether quoted cells of CSV files may hold line breaks. Raises `DataError`
-    if there is no table, files differ in their columns, or none of these is that of users.
+    Raises `DataError` if there is no table, files differ in their columns, or none is that of
+    users.
     """
     first, *others = files_of(path)
     names = _names(first, newlines_in_cells)
@@ -312,11 +308,9 @@ def column_names(
 def load(
     path: Path, user_column: str, roles: Mapping[str, Role], *, newlines_in_cells: bool = False
 ) -> UserRows:
-    """Read some columns of a table.
+    """Read some columns of a table, each in its role.
 
-    `path` and `user_column`: as of `column_names`. `roles`: the columns that are read, and what
-    each is used as. `newlines_in_cells`: as of `column_names`. Raises `DataError` if it can't be
-    read, has no rows, or some row has no user.
+    Raises `DataError` if it can't be read, has no rows, or some row has no user.
     """
     parts = []
     for file in files_of(path):
@@ -350,15 +344,11 @@ def load(
 def limited(rows: UserRows, most: int, secret: bytes) -> UserRows:
     """Return at most so many rows of each user, chosen by a keyed hash.
 
-    `rows`: those that can count; others would take the place of these. `most`: rows of one user
-    that are kept. `secret`: the key of the hash that chooses among them.
-
-    Notes
-    -----
-    Whether a row can count follows from its own cells, and which rows of a user are chosen from the
-    secret, the user's name, and how many rows of this user can count. So of any two tables that
-    differ by one user's rows the same rows of all others are returned, and at most `most` of that
-    user's, in one of them: the sensitivity is that of `most` rows, whatever can count.
+    Notes ----- Whether a row can count follows from its own cells, and which rows of a user are
+    chosen from the secret, the user's name, and how many rows of this user can count. So of any two
+    tables that differ by one user's rows the same rows of all others are returned, and at most
+    `most` of that user's, in one of them: the sensitivity is that of `most` rows, whatever can
+    count.
     """
     numbers = np.bincount(rows.users, minlength=len(rows.names))
     if not len(rows) or numbers.max() <= most:
@@ -404,10 +394,7 @@ def digest(path: Path) -> str:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return a table's files in the order of their names; not what begins with a dot or "_".
-
-    Raises `DataError` if there are none, or they aren't all of one form that can be read.
-    """
+    """Return a table's files, all of one form, by name; not those that begin with a dot or "_"."""
     if not path.exists():
         raise DataError(f"{path}: no such file or directory")
     if not path.is_dir():
@@ -435,10 +422,7 @@ def _refuse_folder(error: OSError) -> None:
 
 
 class _Form(NamedTuple):
-    """How files of a form are read: the names of their columns, and some columns.
-
-    Both are told whether cells may hold line breaks.
-    """
+    """How files of a form are read: the names of their columns, and some columns."""
 
     names: Callable[[Path, bool], list[str]]
     read: Callable[[Path, Sequence[str], bool], Any]

@@ -62,10 +62,8 @@ def categories_estimates(
 ) -> Estimates:
     """Return how often each category occurs, in the registry's order.
 
-    `detected_only`: whether rows of what wasn't detected are left out. `limit`: most rows that a
-    terminal shows. Returns ordinals have "quantiles" and "inner_mean" (or null) in the metadata,
-    and columns of their own; so have enums. Columns that strings have, too, have the same names and
-    meanings.
+    Ordinals have "quantiles" and "inner_mean" (or null) in the metadata, and columns of their own;
+    so have enums. Columns that strings have, too, have the same names and meanings.
     """
     findings = category_findings(decoding, anomalies)
     columns = _columns(decoding)
@@ -254,10 +252,7 @@ def _mean(ordinal: OrdinalEstimates, bounds: tuple[tuple[float, float], ...]) ->
 
 
 def known_rates_finding(rates: KnownRates, cells: str = "categories") -> Finding:
-    """Return whether bits whose rate is known before any report have that rate.
-
-    `rates`: those of the reports, and those expected. `cells`: what has a bit each.
-    """
+    """Return whether bits whose rate is known before any report have that rate."""
     parts = []
     if rates.unused_bits:
         parts.append(
@@ -322,8 +317,7 @@ def numbers_estimates(
 ) -> Estimates:
     """Return the mean of a number, and its variance if clients were asked for it.
 
-    Returns "estimate" lies between the metric's ends, "unbiased" may lie beyond them. A mean is no
-    count, so that the columns are named otherwise than those of shares.
+    "estimate" lies between the metric's ends, "unbiased" may lie beyond them.
     """
     findings = number_findings(decoding, anomalies)
     columns = _number_columns(decoding)

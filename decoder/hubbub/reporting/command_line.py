@@ -20,11 +20,9 @@ from hubbub.reporting.formats.files import check_output_paths
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is asked for, so that --help stays quick.
+    """A group that imports a command, a "module:name", when it is asked for, so --help stays quick.
 
-    `*args`: as of `click.Group`. `commands_in`: where each command is, as "module:name", in the
-    order in which a person meets them. `words`: what --help says of each; if not given, all are
-    imported for that. `**settings`: as of `click.Group`.
+    `words`: what --help says of each; if not given, all are imported for that.
     """
 
     def __init__(
@@ -61,11 +59,7 @@ class LazyGroup(click.Group):
 
 
 class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
-    """A whole number such as 100000, 100_000 or 1e5.
-
-    `least` and `most`: bounds, which are allowed; the upper one is far below 2^53, from which on
-    doubles leave whole numbers out.
-    """
+    """A whole number such as 100000, 100_000 or 1e5, between two bounds, which are allowed."""
 
     name = "number"
 

@@ -53,11 +53,7 @@ def comparison_estimates(
     provenance: Provenance | None = None,
     limit: int = 40,
 ) -> Estimates:
-    """Return both groups' shares side by side, their differences and their ratios.
-
-    `comparison`: the differences. `labels`: what the control is, and the treatment. `findings`:
-    what else is said, such as what looks odd in reports. `limit`: most rows that a terminal shows.
-    """
+    """Return both groups' shares side by side, their differences and their ratios."""
     said = (*comparison_findings(comparison, labels), *findings)
     columns = _columns(comparison)
     order = np.lexsort((np.arange(len(comparison.names)), comparison.p_value))
@@ -101,10 +97,7 @@ def comparison_estimates(
 def comparison_findings(
     comparison: Comparison[Any], labels: tuple[str, str]
 ) -> tuple[Finding, ...]:
-    """Return who was compared with whom, and how many rows differ.
-
-    `comparison`: the differences. `labels`: what the control is, and the treatment.
-    """
+    """Return who was compared with whom, and how many rows differ."""
     sides = [
         Finding(f"{side}_reports", side, f"{label}: {reports:,} reports", reports)
         for side, label, reports in zip(
@@ -128,10 +121,7 @@ def comparison_findings(
 
 
 def ratio_finding(ratio: SampleRatio) -> Finding:
-    """Return whether the groups are as large as they were assigned to be.
-
-    `ratio`: the test's result.
-    """
+    """Return whether the groups are as large as they were assigned to be."""
     found = (
         f"the treatment has {ratio.found:.4g} times the control's reports; "
         f"{ratio.assigned:.4g} times were assigned (p = {ratio.p_value:.2g})"

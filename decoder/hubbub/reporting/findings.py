@@ -70,10 +70,7 @@ _TOLERANCE = 1 + 1e-9  # as clients' ledgers have it
 
 
 def registry_ends(registry: Registry, today: dt.date) -> list[Finding]:
-    """Return which metrics clients report no more, or soon no more, and whether any is left.
-
-    `today`: in UTC. Clients report a metric on its last day still.
-    """
+    """Return which metrics have ended on a UTC day, which end soon, and whether any is left."""
     found, silent = [], set()
     budget = registry.lifetime_epsilon
     for metric in registry.values():

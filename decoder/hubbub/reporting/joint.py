@@ -79,11 +79,8 @@ def joint_estimates(
 ) -> Estimates:
     """Return which values of two or three fields go together.
 
-    `decoding`: the cells, and the table that they make if enough of them is known. `about_reports`:
-    what is said of the reports, after what the table says. `anomalies` and `provenance` and
-    `detected_only` and `limit`: as of `hubbub.reporting.strings.strings_estimates`. Returns one row
-    per cell, the last field's values changing fastest. In the metadata "margins", "independence"
-    and "conditional" are null where too little is known for a table.
+    One row per cell, the last field's values changing fastest. In the metadata "margins",
+    "independence" and "conditional" are null where too little is known for a table.
     """
     findings = (*_table_findings(decoding), *about_reports)
     page = Page(

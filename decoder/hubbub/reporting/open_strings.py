@@ -38,11 +38,7 @@ def open_estimates(
     detected_only: bool = False,
     limit: int = 40,
 ) -> Estimates:
-    """Return the detected strings, and how they were come by.
-
-    `found`: what the steps of the search found. `anomalies` and `provenance` and `detected_only`
-    and `limit`: as of `strings_estimates`.
-    """
+    """Return the detected strings, and how they were come by."""
     tree = tree_chart(found)
     section = Section("From prefixes to strings", (_TREE,), charts=(tree,)) if tree else None
     more = Additions(
@@ -88,10 +84,7 @@ def _unexplained_json(found: OpenDecoding) -> list[dict[str, object]]:
 
 
 def prefix_text(text: bytes) -> str:
-    """Return a prefix as text, without what is cut off of its last character.
-
-    An ellipsis stands for what goes on.
-    """
+    """Return a prefix as text, with an ellipsis for what is cut off of its last character."""
     whole = text.endswith(TERMINATOR)
     shown = text.removesuffix(TERMINATOR).decode(errors="ignore")
     return shown if whole else f"{shown}…"
@@ -100,10 +93,7 @@ def prefix_text(text: bytes) -> str:
 def open_findings(
     found: OpenDecoding, anomalies: AnomalyReport | None = None
 ) -> tuple[Finding, ...]:
-    """Return the findings of listed strings with those about the search.
-
-    `found`: what the steps of the search found.
-    """
+    """Return the findings of listed strings with those about the search."""
     findings: list[Finding] = []
     for each in string_findings(found.decoding, anomalies):
         if each.code == "candidates":

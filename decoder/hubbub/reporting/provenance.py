@@ -51,10 +51,7 @@ class Provenance:
     seed: str = SEED
 
     def made_by(self, method: str) -> Provenance:
-        """Return the provenance of what a method made.
-
-        `method`: in words.
-        """
+        """Return the provenance of what a method, in words, made."""
         return replace(self, settings={**self.settings, "method": method})
 
     def as_json(self) -> dict[str, object]:
@@ -74,20 +71,14 @@ def digest(data: bytes) -> str:
 
 
 def file_source(role: str, path: str) -> Source:
-    """Return a file as a source.
-
-    Raises `OSError, StorageError` if it can't be read.
-    """
+    """Return a file as a source."""
     location = resolve(path)
     with storage_errors(location), location.open() as file:
         return Source(role, location.name, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def files_source(role: str, name: str, paths: Iterable[str]) -> Source:
-    """Return several files as a source: the digest of what `sha256sum` says of them, in order.
-
-    Raises `OSError, StorageError` if one can't be read.
-    """
+    """Return several files as a source: the digest of what `sha256sum` says of them, in order."""
     each = (file_source(role, path) for path in paths)
     lines = (f"{source.sha256}  {source.name}\n" for source in each)
     return Source(role, name, digest("".join(lines).encode()))

@@ -103,10 +103,8 @@ def strings_estimates(
 ) -> Estimates:
     """Return the estimates and tests of each candidate, in the candidates' order.
 
-    `decoding`: the estimates. `anomalies`: what looks odd in single reports; None if there were
-    only counts. `provenance`: where all of it comes from. `detected_only`: whether rows of what
-    wasn't detected are left out. `limit`: most rows that a terminal shows. `more`: what those have
-    whose strings are found or counted in another way as well.
+    `limit`: most rows that a terminal shows. `more`: what strings have that are found or counted in
+    another way as well.
     """
     more = more or Additions()
     findings = more.findings or string_findings(decoding, anomalies)
@@ -287,10 +285,7 @@ def strongest_first(decoding: Decoding, most: int) -> IntArray:
 def string_findings(
     decoding: Decoding, anomalies: AnomalyReport | None = None
 ) -> tuple[Finding, ...]:
-    """Return the summary: what was asked, how, and what else there is.
-
-    `decoding`: the estimates. `anomalies`: what looks odd in single reports.
-    """
+    """Return the summary: what was asked, how, and what else there is."""
     summary = decoding.summary
     cohorts = f"{summary.cohorts:,}"
     if summary.empty_cohorts:

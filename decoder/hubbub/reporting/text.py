@@ -91,11 +91,7 @@ def plain_console(width: int = 120, file: TextIO | None = None) -> Console:
 
 
 def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes them all") -> None:
-    """Print blocks one below the other. Nothing in them is obeyed as markup.
-
-    `blocks`: from the top down. `console`: where they are printed, and how wide it is. `rest`:
-    where the rows are that a table leaves out.
-    """
+    """Print blocks one below the other, none of it as markup; `rest`: where further rows are."""
     for block in blocks:
         if isinstance(block, Line):
             console.print(Text(block.text), soft_wrap=not block.wraps)

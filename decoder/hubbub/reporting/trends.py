@@ -59,11 +59,7 @@ def side_by_side(
     refused: Mapping[str, str],
     said: Sequence[Finding] = (),
 ) -> Estimates:
-    """Return the estimates of several values as one.
-
-    `dimension`: names the first column. `parts`: by value; at least one, all with the same columns.
-    `refused`: why other values have no estimates. `said`: what is said of all values together.
-    """
+    """Return the estimates of several values as one, and why others have none."""
     first = next(iter(parts.values()))
     names = [value for value, part in parts.items() for _ in range(len(part))]
     columns = {dimension: Column(str, names)}
@@ -206,13 +202,7 @@ def trends_estimates(
     findings: Sequence[Finding] = (),
     limit: int = 40,
 ) -> Estimates:
-    """Return the detected strings, all categories, or a number's statistics, day by day.
-
-    Rows are series by series, the unknown mass last.
-
-    `trends`: the estimates of each day. `findings`: what is said of all days together. `limit`:
-    most series that a terminal shows, besides the unknown mass.
-    """
+    """Return strings, categories or statistics day by day, series by series; unknown mass last."""
     order = series_order(trends)
     summary = trends.pooled.summary
     of_all = (*_day_findings(trends, order), *findings)

@@ -83,10 +83,7 @@ def estimand_finding(repeats: RepeatedReports) -> Finding:
 
 
 def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
-    """Return what intervals are about; also how often clients have reported, where they may again.
-
-    `repeats`: what errors were widened by.
-    """
+    """Return what intervals are about, and how often clients have reported, where that varies."""
     number = f"{repeats.clients:.4g}"
     texts = {
         RepeatSource.ONE_DAY: f"{number}: all are of one day",

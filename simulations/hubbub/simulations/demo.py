@@ -202,12 +202,10 @@ def run_demo(
 ) -> DemoOutcome:
     """Simulate, collect, decode and score.
 
-    `folder`: gets metrics.toml, names.txt, hubbub.db, estimates.json and open.json. `n_reports`:
-    people, each reporting once to each metric. `n_clients`: how many of them report to the first
-    through a real `Telemetry` client. `seed`: of the population and the simulated clients; real
-    clients use the system's randomness all the same. `progress`: opens a progress bar. Raises
-    `ProcessError, UploadError` if a part of the system fails. Raises `FolderError` if the folder
-    has files of somebody else.
+    `n_reports` people report once to each metric, `n_clients` of them to the first through a real
+    `Telemetry` client. The seed is of the population and the simulated clients; real clients use
+    the system's randomness all the same. The folder gets metrics.toml, names.txt, hubbub.db,
+    estimates.json and open.json.
     """
     started = time.monotonic()
     rng = np.random.default_rng(seed)

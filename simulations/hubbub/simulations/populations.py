@@ -75,10 +75,7 @@ class JointPopulation:
 
 
 def parse_sizes(text: str) -> tuple[FieldSize, ...]:
-    """Read sizes such as 100x20 or, with a field of 1,000 strings, 1000sx2.
-
-    Raises `PopulationError` if they are no such sizes, or too many cells in all.
-    """
+    """Read sizes such as 100x20 or, with a field of 1,000 strings, 1000sx2."""
     parts = [part.strip() for part in text.lower().replace("×", "x").split("x")]
     numbers = [part.removesuffix(_STRINGS) for part in parts]
     if not all(number.isascii() and number.isdigit() for number in numbers):
@@ -110,12 +107,9 @@ def joint_population(
 ) -> JointPopulation:
     """Make up fields and the shares of all their tuples.
 
-    `family`: of each field's shares, as `family_shares` takes it. `partners`: share of the clients
-    who hold the partner of their first field's value in all other fields. Partners are drawn: each
-    value of the first field has one in each other field. `size`: k, h and m as metrics.toml may
-    give them; with strings at least k and m. `prefix`: of all strings, so that different runs have
-    different ones. Raises `MetricError` if the fields and k, h and m make no metric. Raises
-    `PopulationError` if there is no such family.
+    Each value of the first field has a partner, drawn, in each other field, which the share
+    `partners` of its clients hold. `size` is k, h and m as metrics.toml may give them; the `prefix`
+    makes strings of different runs differ.
     """
     names = FIELD_NAMES[: len(sizes)]
     listed = tuple(_listed(*each, prefix) for each in zip(names, sizes, strict=True))
@@ -182,11 +176,9 @@ class Population:
 def family_shares(spec: str, n: int) -> FloatArray:
     """Return the shares of a named family over n values, shape (n,), the first the largest.
 
-    `spec`: `uniform`; `zipf:s`, in proportion to 1 / rank^s; `exponential:r`, to exp(-r rank / n);
+    `uniform`; `zipf:s`, in proportion to 1 / rank^s; `exponential:r`, to exp(-r rank / n);
     `geometric:r`, each r times the one before; `gauss`, a normal density of standard deviation n /
-    6, of which google/rappor's tests take ranks about the middle. The number behind the colon may
-    be left out: s = 1, r = 5, r = 0.9. Raises `PopulationError` if there is no such family, or its
-    number is out of range.
+    6, of which google/rappor's tests take ranks about the middle. By default s = 1, r = 5, r = 0.9.
     """
     name, _, given = spec.partition(":")
     ranks = np.arange(1, n + 1, dtype=np.float64)
@@ -218,11 +210,7 @@ def made_up(shares: FloatArray, prefix: str) -> Population:
 
 
 def population_of_file(path: str) -> Population:
-    """Return the values of a file with one client's value per line, as often as they stand there.
-
-    `path`: UTF-8; "-" is standard input. Raises `PopulationError` if it can't be read, or has no
-    line.
-    """
+    """Return the values of a UTF-8 file ("-": standard input) with one client's value per line."""
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         text = data.decode("utf-8-sig")

@@ -58,11 +58,8 @@ def run_quickstart(
 ) -> Estimates | None:
     """Collect and decode in rounds, until SIGINT, SIGTERM or the time is over.
 
-    `folder`: exists; gets metrics.toml, hubbub.db, names.txt and report.html, which reloads itself.
-    `reports_a_round`: of apps and simulated clients together. `seconds`: no round begins later.
-    `show`: takes a line for the person who watches. Returns of the last round; None if there was
-    none. Raises `ProcessError, UploadError` if a part of the system fails. Raises `FolderError` if
-    the folder has files of somebody else.
+    The folder gets metrics.toml, hubbub.db, names.txt and report.html, which reloads itself.
+    Returns the last round, if there was one.
     """
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -205,10 +202,7 @@ def run_watched_release(
 ) -> None:
     """Fill a store with days and let the standing report catch up with them.
 
-    `folder`: exists; gets metrics.toml, decode.toml, homepages.txt, hubbub.db and results/.
-    `reports_a_day`: of each metric. `last`: the last day. `progress`: opens a progress bar of that
-    label. Raises `ProcessError` if the command fails. Raises `FolderError` if the folder has files
-    of somebody else.
+    The folder gets metrics.toml, decode.toml, homepages.txt, hubbub.db and results/.
     """
     start_afresh(folder, ("hubbub.db*", "results/**/*.*"))
     store = f"sqlite:///{(folder / 'hubbub.db').resolve()}"

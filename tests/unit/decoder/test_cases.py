@@ -2,7 +2,7 @@
 
 import pytest
 
-from hubbub.decoder import decode_metric
+from hubbub.decoder import decode_rappor
 from hubbub.protocol.errors import HubbubError
 
 PARAMS = "k,h,m,p,q,f\n8,2,2,0.25,0.75,0\n"
@@ -18,11 +18,11 @@ MARK = "\ufeff"
 
 @pytest.fixture
 def decoded(tmp_path):
-    def decode(params=PARAMS, counts=COUNTS, map=MAP):  # noqa: A002 - as `decode_metric`
+    def decode(params=PARAMS, counts=COUNTS, map=MAP):  # noqa: A002 - as `decode_rappor`
         files = {"params": params, "counts": counts, "map": map}
         for name, text in files.items():
             (tmp_path / f"{name}.csv").write_bytes(text.encode())
-        return decode_metric(**{name: tmp_path / f"{name}.csv" for name in files})
+        return decode_rappor(**{name: tmp_path / f"{name}.csv" for name in files})
 
     return decode
 

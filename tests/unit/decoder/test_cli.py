@@ -42,7 +42,7 @@ QUICK = ("--method", "regression")
         ),
         (("--alpha", "0"), "is not in the range 0<x<1"),
         (("--alpha", "1"), "is not in the range 0<x<1"),
-        (("--alpha", "nan"), "is not in the range 0<x<1"),
+        (("--alpha", "nan"), "--alpha nan: must be between 0 and 1"),
         (("--correction", "none"), "'none' is not one of 'bh', 'bonferroni'"),
         (("--rows", "0"), "0 is not in the range x>=1"),
         (("--min-reports", "0"), "0 is not in the range x>=1"),

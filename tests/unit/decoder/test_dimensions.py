@@ -144,8 +144,8 @@ def test_by_dimension_is_each_value_decoded_by_itself(themes):
             assert repr([both[column][row] for row in rows]) == repr(list(alone[column]))
     [left_out] = [each for each in both.findings if each.code == "left_out:other"]
     assert "no reports" in left_out.text
-    [untold] = [each for each in both.findings if each.code == "untold"]
-    assert untold.value == pytest.approx(80 / 11_080)
+    [others] = [each for each in both.findings if each.code == "other_share"]
+    assert others.value == pytest.approx(80 / 11_080)
     assert _names_of(both.report()) >= {"release 1.0: Privacy", "release 1.1: Privacy", "Left out"}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from hubbub.decoder import decode_metric
+from hubbub.decoder import decode_rappor
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.candidates import bit_positions
 from hubbub.inference.counts import CohortCounts
@@ -167,7 +167,7 @@ def test_exchanged_p_and_q_of_a_params_file_are_told(tmp_path):
     (tmp_path / "map.csv").write_text(MAP)
     (tmp_path / "params.csv").write_text("k,h,m,p,q,f\n8,2,2,0.75,0.25,0\n")
     with pytest.warns(UserWarning, match=r"don't fit: a report has 3\.01 .* allow 5\.00 to 5\.50"):
-        result = decode_metric(
+        result = decode_rappor(
             counts=tmp_path / "counts.csv", params=tmp_path / "params.csv", map=tmp_path / "map.csv"
         )
     assert [each.code for each in result.findings if each.level] == ["misfit"]

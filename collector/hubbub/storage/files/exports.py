@@ -205,7 +205,7 @@ def read_manifest(folder: Location) -> Manifest | None:
 def commit(folder: Location, manifest: Manifest) -> None:
     """Make a manifest's files the day, and delete what others there are of it.
 
-    Raises `ReportFileError` if another export of the day ran at the same time, and took files away.
+    Raises `ReportFileError` if another export of the day took files away at the same time.
     """
     (folder / MANIFEST).write_bytes(manifest.as_json())
     named = {file.path.name for file in manifest.files}
@@ -399,10 +399,8 @@ async def export_partitions(
     """Write partitions to a new or empty directory, or an earlier export's; yield their files.
 
     A file is yielded once it counts. If an error ends the export, the day that was being written
-    counts as before. `progress` is called with the reports read so far, and those at the start.
-
-    Raises `StoreError` if the store can't be read, the storage refuses, or pyarrow is missing; as
-    ReportFileError if the directory holds something else.
+    counts as before. Raises `StoreError` if the store can't be read, the storage refuses, or
+    pyarrow is missing; as ReportFileError if the directory holds something else.
     """
     require_pyarrow()
     directory = resolve(address)

@@ -92,8 +92,7 @@ def find_sources(
 ) -> list[ImportSource]:
     """Determine what files, and those in exported directories, hold; otherwise `metric` and `day`.
 
-    Raises `ReportFileError` if that isn't known, or contradicts the registry. Raises `MetricError`
-    if the registry doesn't have the metric.
+    Raises `ReportFileError` if that isn't known, or contradicts the registry.
     """
     sources = []
     for path in map(resolve, addresses):
@@ -150,10 +149,8 @@ async def import_file(
 ) -> Imported:
     """Check a file to its end, then store its reports; the store must have the metric declared.
 
-    `progress` is called with the reports stored so far, and all reports of the file.
-
     Raises `ReportFileError` if anything in it isn't a report of the metric; then nothing of it is
-    stored. Raises `StoreError` if the store fails; the import can then be repeated.
+    stored. If the store fails, the import can be repeated.
     """
     params, today = source.metric.params, dt.datetime.now(dt.UTC).date()
     if source.only_counts:
@@ -220,8 +217,8 @@ def read_report_csv(
 ) -> Iterator[Records]:
     """Yield the records of a report CSV, or .csv.gz, some thousands at a time.
 
-    Raises `ReportFileError`: at the first row that isn't a report of these parameters; what was
-    yielded before is worthless then.
+    Raises `ReportFileError` at the first row that isn't a report of these parameters; the records
+    before are worthless then.
     """
     path = resolve(address)
     with _unpacked(path) as file:

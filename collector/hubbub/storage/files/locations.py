@@ -264,10 +264,7 @@ def open_unpacked(address: Address) -> Iterator[BinaryIO]:
 
 
 def require(module: str, purpose: str = "object storage") -> Any:
-    """Return a module of pyarrow, which is imported only when it is needed.
-
-    Raises `StoreError` if pyarrow isn't installed.
-    """
+    """Return a module of pyarrow, imported only when it is needed; `StoreError` without it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

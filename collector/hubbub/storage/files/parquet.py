@@ -151,12 +151,9 @@ def read_columns(
 ) -> Iterator[Columns]:
     """Yield the reports of a Parquet file as they lie in Arrow's memory, some megabytes at a time.
 
-    The columns may stand in any order, among others, and be of other types than an export's, such
-    as another program would write them. If k or m is given, reports must have these parameters; if
-    `stamp` is, the file must have it to the end.
-
-    Raises `ReportFileError` if it holds anything but such reports, or isn't the same file any more.
-    Raises `StorageError` if the storage that it is in fails.
+    The columns may stand in any order, among others, and be of other types than an export's. If k
+    or m is given, reports must have these parameters; if `stamp` is, the file must have it to the
+    end. Raises `ReportFileError` otherwise.
     """
     path, rows = resolve(address), 0
     with _reading(path), open_parquet(path) as file:
@@ -258,11 +255,7 @@ def write_counts(location: Location, kept: KeptCounts, about: Mapping[str, str])
 
 
 def read_counts_file(address: Address, m: int | None = None, k: int | None = None) -> KeptCounts:
-    """Return the counts of a file, of m cohorts and k bits if given.
-
-    Raises `ReportFileError` if it holds anything but such counts. Raises `StorageError` if the
-    storage that it is in fails.
-    """
+    """Return the counts of a file, of m cohorts and k bits if given."""
     pa, path = require_pyarrow(), resolve(address)
     with _reading(path, "a Parquet file of counts"), open_parquet(path) as file:
         found = file.read()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,9 +13,6 @@ from hubbub.decoder.options import (
     where_of,
 )
 from hubbub.reporting.command_line import cli_errors
-
-if TYPE_CHECKING:
-    from hubbub.reporting.estimates import Estimates
 
 
 @click.command()
@@ -82,19 +79,19 @@ def compare(control: str, treatment: str, sample_ratio: float | None, **options:
     This works best for groups of different clients, such as the arms of an experiment. You can also
     compare two periods of the same clients, but the intervals are then wider than they need to be.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    shared.check_alpha(options["alpha"])
     with cli_errors():
         files, safe = options.pop("files"), options.pop("spreadsheet_safe")
         options["where"] = where_of(options["where"])
-        chosen = DecodeOptions.of({**options, "method": "regression"})
+        chosen = DecodeOptions(**options, method="regression")
         check_options(chosen)
+        from hubbub.decoder import comparing  # noqa: PLC0415 - as `cli.decode`
+        from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415
+        from hubbub.inference.parallel import one_thread  # noqa: PLC0415
+        from hubbub.reporting.formats import writers  # noqa: PLC0415
 
-        def compared(*, provenance: bool) -> Estimates:
-            from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415 - see `cli.group`
-            from hubbub.decoder.comparing import CompareOptions  # noqa: PLC0415
-            from hubbub.decoder.comparing import compare as compare_groups  # noqa: PLC0415
-
-            groups = CompareOptions(control, treatment, chosen, sample_ratio)
-            return compare_groups(groups, OnTerminal(), provenance=provenance)
-
-        shared.write_estimates(compared, files, spreadsheet_safe=safe)
+        writers.check_output_option(files)
+        groups = comparing.CompareOptions(control, treatment, chosen, sample_ratio)
+        with one_thread():  # as `cli.decode`
+            stated = writers.needs_provenance(files)
+            found = comparing.compare(groups, OnTerminal(), provenance=stated)
+            writers.write_results(found, files, spreadsheet_safe=safe)

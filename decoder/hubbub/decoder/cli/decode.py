@@ -5,12 +5,14 @@ Only what --help needs is imported here; the work is in `hubbub.decoder.pipeline
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hubbub.decoder.cli import shared
 from hubbub.decoder.options import (
+    ESTIMANDS,
+    METHODS,
     DecodeOptions,
     by_field,
     check_options,
@@ -18,21 +20,20 @@ from hubbub.decoder.options import (
 )
 from hubbub.reporting.command_line import Day, cli_errors
 
-if TYPE_CHECKING:
-    from hubbub.reporting.estimates import Estimates
 
-
-@click.command()
+@click.command(
+    cls=shared.WithHeadings,
+    headings={
+        "Files instead of a store": "reports counts params map",
+        "Open strings": "extend corpus alphabet",
+        "Errors and tests": "correction estimand reports_per_client min_reports",
+        "What is shown": "detected_only rows spreadsheet_safe",
+        "Where work is done": "engine master",
+    },
+)
 @click.argument("metric", required=False)
 @shared.metrics
 @shared.store
-@click.option(
-    "--reports",
-    metavar="FILE",
-    help="Instead of a store: a Parquet file with the columns cohort and bits.",
-)
-@click.option("--counts", metavar="FILE", help="Instead of a store: google/rappor's counts.csv.")
-@click.option("--params", metavar="FILE", help="Instead of METRIC: google/rappor's params.csv.")
 @click.option(
     "--candidates",
     multiple=True,
@@ -42,6 +43,37 @@ if TYPE_CHECKING:
     "standard input. For a joint metric, FIELD=FILE for each field of strings.",
 )
 @click.option(
+    "--since",
+    type=Day(),
+    metavar="DAY",
+    help="First UTC day, such as 2026-11-01.",
+)
+@click.option("--until", type=Day(), metavar="DAY", help="Last UTC day, inclusive.")
+@shared.where
+@click.option(
+    "--by",
+    metavar="day|DIMENSION",
+    help="day: also estimate the detected strings, or all categories, for each day, and mark "
+    "where shares changed. A dimension: estimate separately for each of its values.",
+)
+@click.option(
+    "--method",
+    default="auto",
+    show_default=True,
+    type=click.Choice(METHODS),
+    help="regression: least squares on bit counts; likelihood: whole reports, which takes longer "
+    "and finds more; auto: likelihood if it is worth the time.",
+)
+@shared.alpha
+@shared.output
+@click.option(
+    "--reports",
+    metavar="FILE",
+    help="A Parquet file with the columns cohort and bits.",
+)
+@click.option("--counts", metavar="FILE", help="google/rappor's counts.csv.")
+@click.option("--params", metavar="FILE", help="Instead of METRIC: google/rappor's params.csv.")
+@click.option(
     "--map",
     metavar="FILE",
     help="Instead of --candidates: google/rappor's map.csv of strings and their bits.",
@@ -50,64 +82,40 @@ if TYPE_CHECKING:
     "--extend",
     default="",
     metavar="PREFIX",
-    help="For open strings: look only for strings that begin with PREFIX, but more closely.",
+    help="Look only for strings that begin with PREFIX, but more closely.",
 )
 @click.option(
     "--corpus",
     metavar="FILE",
-    help="For open strings: a list of public strings similar to the clients', one per line. The "
+    help="A list of public strings similar to the clients', one per line. The "
     "search learns from them which letters are likely; they aren't candidates.",
 )
 @click.option(
     "--alphabet",
     default="",
     metavar="CHARACTERS",
-    help="For open strings: the characters of most strings, if known, such as 0123456789abcdef.",
+    help="The characters of most strings, if known, such as 0123456789abcdef.",
 )
-@click.option(
-    "--since",
-    type=Day(),
-    metavar="DAY",
-    help="First UTC day, such as 2026-11-01.",
-)
-@click.option("--until", type=Day(), metavar="DAY", help="Last UTC day, inclusive.")
-@click.option(
-    "--by",
-    metavar="day|DIMENSION",
-    help="day: also estimate the detected strings, or all categories, for each day, and mark "
-    "where shares changed. A dimension: estimate separately for each of its values.",
-)
-@shared.where
-@click.option(
-    "--method",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "likelihood", "regression"]),
-    help="regression: least squares on bit counts; likelihood: whole reports, which takes longer "
-    "and finds more; auto: likelihood if it is worth the time.",
-)
-@shared.alpha
 @shared.correction
-@shared.engine
-@shared.master
+@click.option(
+    "--estimand",
+    default="population",
+    show_default=True,
+    type=click.Choice(ESTIMANDS),
+    help="What errors and intervals refer to: shares in the population that the reports come "
+    "from, or in these reports alone.",
+)
+@shared.reports_per_client
+@shared.min_reports("Refuse to decode fewer reports than this; with --by, on any day.")
 @click.option(
     "--detected-only",
     is_flag=True,
     help="Leave out what isn't detected.",
 )
-@shared.output
-@shared.spreadsheet_safe
 @shared.rows
-@shared.min_reports("Refuse to decode fewer reports than this; with --by, on any day.")
-@shared.reports_per_client
-@click.option(
-    "--estimand",
-    default="population",
-    show_default=True,
-    type=click.Choice(["population", "reports"]),
-    help="What errors and intervals refer to: shares in the population that the reports come "
-    "from, or in these reports alone.",
-)
+@shared.spreadsheet_safe
+@shared.engine
+@shared.master
 def decode(**options: Any) -> None:
     """Decode reports against a list of candidate strings.
 
@@ -135,18 +143,21 @@ def decode(**options: Any) -> None:
     Metrics of type open-string need none, because their strings are found prefix by prefix;
     --candidates adds strings to test in any case.
     """  # noqa: D301 - click keeps the lines after a backspace as they are
-    shared.check_alpha(options["alpha"])
     with cli_errors():
         options["candidates"] = by_field("candidates", options["candidates"])
         options["where"] = where_of(options["where"])
         files, safe = options.pop("files"), options.pop("spreadsheet_safe")
-        chosen = DecodeOptions.of(options)
+        chosen = DecodeOptions(**options)
         check_options(chosen)
+        # Imported here, so that --help and mistakes wait for no numerical library.
+        from hubbub.decoder import pipeline  # noqa: PLC0415
+        from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415
+        from hubbub.inference.parallel import one_thread  # noqa: PLC0415
+        from hubbub.reporting.formats import writers  # noqa: PLC0415
 
-        def decoded(*, provenance: bool) -> Estimates:
-            from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415 - see `cli.group`
-            from hubbub.decoder.pipeline import decode as decode_options  # noqa: PLC0415
-
-            return decode_options(chosen, OnTerminal(), provenance=provenance)
-
-        shared.write_estimates(decoded, files, spreadsheet_safe=safe)
+        writers.check_output_option(files)
+        # Last digits depend on how many threads linear algebra takes; results must not.
+        with one_thread():
+            stated = writers.needs_provenance(files)
+            found = pipeline.decode(chosen, OnTerminal(), provenance=stated)
+            writers.write_results(found, files, spreadsheet_safe=safe)

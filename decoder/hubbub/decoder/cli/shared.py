@@ -1,18 +1,14 @@
-"""Options that `decode` and `compare` have in common, and how both write what they found."""
+"""Options that `decode` and `compare` have in common, and how --help shows them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import click
 
 from hubbub.decoder.engines import ENGINES, LOCAL
-from hubbub.decoder.options import MIN_REPORTS, MIN_REPORTS_VARIABLE, STORE
-
-if TYPE_CHECKING:
-    from hubbub.reporting.estimates import Estimates
+from hubbub.decoder.options import CORRECTIONS, MIN_REPORTS, MIN_REPORTS_VARIABLE, STORE
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -43,7 +39,7 @@ correction = click.option(
     "--correction",
     default="bh",
     show_default=True,
-    type=click.Choice(["bh", "bonferroni"]),
+    type=click.Choice(CORRECTIONS),
     help="What alpha bounds. bh: the share of false names among those detected; bonferroni: the "
     "chance of even one.",
 )
@@ -102,27 +98,20 @@ def min_reports(words: str) -> Callable[[_Command], _Command]:
     )
 
 
-class _Making(Protocol):
-    def __call__(self, *, provenance: bool) -> Estimates: ...
+class WithHeadings(click.Command):
+    """A command whose --help shows options that few people need last, under headings."""
 
+    def __init__(self, *args: Any, headings: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._headings = headings  # names of options with blanks between them, by heading
 
-def check_alpha(alpha: float) -> None:
-    """Raise BadParameter for nan, which every comparison of the option's range lets pass."""
-    if math.isnan(alpha):
-        raise click.BadParameter("nan is not in the range 0<x<1.", param_hint="'--alpha'")
-
-
-def write_estimates(make: _Making, files: Sequence[str], *, spreadsheet_safe: bool) -> None:
-    """Make estimates and write them; the files' forms are checked before the work begins.
-
-    `make`: returns the estimates; `provenance` says whether a file will state it. `files`: as
-    --output names them. `spreadsheet_safe`: whether CSV holds nothing that a spreadsheet would run.
-    """
-    from hubbub.inference.parallel import one_thread  # noqa: PLC0415 - see `cli.group`
-    from hubbub.reporting.formats import writers  # noqa: PLC0415
-
-    writers.check_output_option(files)
-    # Last digits depend on how many threads linear algebra takes; results must not depend on cores.
-    with one_thread():
-        estimates = make(provenance=writers.needs_provenance(files))
-        writers.write_results(estimates, files, spreadsheet_safe=spreadsheet_safe)
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write all options: those without a heading first."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        shown = {each.name: each.get_help_record(ctx) for each in options}
+        below = {title: names.split() for title, names in self._headings.items()}
+        later = {name for names in below.values() for name in names}
+        first = [name for name in shown if name not in later]
+        for title, names in {"Options": first, **below}.items():
+            with formatter.section(title):
+                formatter.write_dl([record for name in names if (record := shown[name])])

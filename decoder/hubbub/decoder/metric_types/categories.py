@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hubbub.decoder.options import DecodeOptions
 from hubbub.decoder.type_decoder import (
-    Evidence,
+    DecodeInput,
     Observer,
     TypeDecoder,
     estimate_days,
@@ -41,39 +41,39 @@ class CategoryDecoder(TypeDecoder[_Type]):
             "; its bit counts say all that whole reports do",
         )
 
-    def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:  # noqa: ARG002
+    def estimate(self, data: DecodeInput, observer: Observer) -> Estimates:  # noqa: ARG002
         """Invert the bit counts, perhaps day by day."""
-        options, reports = evidence.options, evidence.reports
+        options, reports = data.options, data.reports
         if options.by:
             from hubbub.inference.trends.decoding import decode_category_days  # noqa: PLC0415 - seldom
 
-            return estimate_days(evidence, decode_category_days, category_findings, "inversion")
+            return estimate_days(data, decode_category_days, category_findings, "inversion")
         decoding = decode_categories(
             reports.counts,
-            evidence.metric,
+            data.metric,
             alpha=options.alpha,
-            correction=evidence.correction,
-            repeats=evidence.repeats,
+            correction=data.correction,
+            repeats=data.repeats,
         )
-        anomalies, detected_only, rows = evidence.shown
-        provenance = evidence.made_by("inversion")
+        anomalies, detected_only, rows = data.shown
+        provenance = data.made_by("inversion")
         return categories_estimates(decoding, anomalies, provenance, detected_only, rows)
 
     def compare(
         self,
-        evidence: Evidence,
+        data: DecodeInput,
         groups: Groups,
         observer: Observer,  # noqa: ARG002
     ) -> Comparison[CategoryDecoding]:
         """Compare the shares of all categories."""
         from hubbub.inference.comparison import compare_categories  # noqa: PLC0415 - seldom
 
-        options = evidence.options
+        options = data.options
         return compare_categories(
             groups,
-            evidence.metric,
+            data.metric,
             alpha=options.alpha,
-            correction=evidence.correction,
+            correction=data.correction,
             sequential=options.sequential,
         )
 

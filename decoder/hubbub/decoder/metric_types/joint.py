@@ -7,7 +7,7 @@ from typing import cast
 
 from hubbub.decoder.candidates import CandidateLists, field_lists
 from hubbub.decoder.options import DecodeOptions
-from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder, refuse_beyond_counts
+from hubbub.decoder.type_decoder import DecodeInput, Observer, TypeDecoder, refuse_beyond_counts
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.categories.decoding import CategoryDecoding
 from hubbub.inference.joint.decoding import JointDecoding, decode_joint
@@ -43,20 +43,20 @@ class JointDecoder(TypeDecoder[JointType]):
         names = string_fields(cast("JointType", metric.type))
         return field_lists(options, metric, names) if names else CandidateLists()
 
-    def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:  # noqa: ARG002
+    def estimate(self, data: DecodeInput, observer: Observer) -> Estimates:  # noqa: ARG002
         """Estimate the table."""
-        metric_type = cast("JointType", evidence.metric.type)
+        metric_type = cast("JointType", data.metric.type)
         found = decode_joint(
-            evidence.reports.counts,
-            evidence.metric,
-            field_labels(metric_type, evidence.candidates.by_field),
-            alpha=evidence.options.alpha,
-            correction=evidence.correction,
-            repeats=evidence.repeats,
+            data.reports.counts,
+            data.metric,
+            field_labels(metric_type, data.candidates.by_field),
+            alpha=data.options.alpha,
+            correction=data.correction,
+            repeats=data.repeats,
         )
-        anomalies, detected_only, rows = evidence.shown
+        anomalies, detected_only, rows = data.shown
         findings = _findings(found, anomalies)
-        provenance = evidence.made_by("one value a tuple")
+        provenance = data.made_by("one value a tuple")
         return joint_estimates(found, findings, anomalies, provenance, detected_only, rows)
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:

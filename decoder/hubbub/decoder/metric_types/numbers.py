@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hubbub.decoder.options import DecodeOptions
 from hubbub.decoder.type_decoder import (
-    Evidence,
+    DecodeInput,
     Observer,
     TypeDecoder,
     estimate_days,
@@ -37,36 +37,36 @@ class NumberDecoder(TypeDecoder[NumberType]):
             " is decoded from the counts of its cells",
         )
 
-    def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:  # noqa: ARG002
+    def estimate(self, data: DecodeInput, observer: Observer) -> Estimates:  # noqa: ARG002
         """Weigh the cells' counts, perhaps day by day."""
-        options, reports = evidence.options, evidence.reports
+        options, reports = data.options, data.reports
         if options.by:
             from hubbub.inference.trends.decoding import decode_number_days  # noqa: PLC0415 - seldom
 
-            return estimate_days(evidence, decode_number_days, number_findings, "weights of cells")
+            return estimate_days(data, decode_number_days, number_findings, "weights of cells")
         decoding = decode_numbers(
             reports.counts,
-            evidence.metric,
+            data.metric,
             alpha=options.alpha,
-            correction=evidence.correction,
-            repeats=evidence.repeats,
+            correction=data.correction,
+            repeats=data.repeats,
         )
-        return numbers_estimates(decoding, reports.anomalies, evidence.made_by("weights of cells"))
+        return numbers_estimates(decoding, reports.anomalies, data.made_by("weights of cells"))
 
     def compare(
         self,
-        evidence: Evidence,
+        data: DecodeInput,
         groups: Groups,
         observer: Observer,  # noqa: ARG002
     ) -> Comparison[NumberDecoding]:
         """Compare the means, and perhaps the variances."""
         from hubbub.inference.comparison import compare_numbers  # noqa: PLC0415 - seldom
 
-        options = evidence.options
+        options = data.options
         return compare_numbers(
             groups,
-            evidence.metric,
+            data.metric,
             alpha=options.alpha,
-            correction=evidence.correction,
+            correction=data.correction,
             sequential=options.sequential,
         )

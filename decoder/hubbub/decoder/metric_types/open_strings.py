@@ -7,7 +7,7 @@ from typing import cast
 
 from hubbub.decoder.candidates import CandidateLists, list_candidates, plain_list
 from hubbub.decoder.options import DecodeOptions
-from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder, refuse_beyond_counts
+from hubbub.decoder.type_decoder import DecodeInput, Observer, TypeDecoder, refuse_beyond_counts
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.inference.ratios import Ratios, filter_ratios
 from hubbub.protocol.errors import OptionError
@@ -35,31 +35,31 @@ class OpenStringDecoder(TypeDecoder[OpenStringType]):
 
     def read_candidates(self, metric: Metric, options: DecodeOptions) -> CandidateLists:
         """Read the strings that are tested in any case, and those to learn from, if any."""
-        lists, corpus = plain_list(options, metric), options.candidates.corpus
+        lists, corpus = plain_list(options, metric), options.corpus
         if corpus is None:
             return lists
         learned, _ = list_candidates(corpus, None, metric.params)
         return replace(lists, corpus=tuple(learned.strings))
 
-    def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:
+    def estimate(self, data: DecodeInput, observer: Observer) -> Estimates:
         """Find the strings, and estimate how often each occurs."""
-        options = evidence.options
+        options = data.options
         with observer.searching() as update:
             found = decode_open_strings(
-                evidence.reports.counts,
-                evidence.metric.params,
-                cast("OpenStringType", evidence.metric.type),
-                candidates=tuple(evidence.candidates.strings),
+                data.reports.counts,
+                data.metric.params,
+                cast("OpenStringType", data.metric.type),
+                candidates=tuple(data.candidates.strings),
                 below=options.extend,
-                corpus=evidence.candidates.corpus,
+                corpus=data.candidates.corpus,
                 alphabet=options.alphabet,
                 alpha=options.alpha,
-                correction=evidence.correction,
-                repeats=evidence.repeats,
+                correction=data.correction,
+                repeats=data.repeats,
                 progress=update,
             )
-        anomalies, detected_only, rows = evidence.shown
-        return open_estimates(found, anomalies, evidence.made_by(METHOD), detected_only, rows)
+        anomalies, detected_only, rows = data.shown
+        return open_estimates(found, anomalies, data.made_by(METHOD), detected_only, rows)
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
         """Return the ratios of two filters of a bit each: both play the same part."""

@@ -12,8 +12,8 @@ from hubbub.decoder.candidates import (
     CandidateLists,
     hashed_lists,
 )
-from hubbub.decoder.options import DecodeOptions, EstimateOptions
-from hubbub.decoder.type_decoder import Evidence, Observer, TypeDecoder
+from hubbub.decoder.options import DecodeOptions
+from hubbub.decoder.type_decoder import DecodeInput, Observer, TypeDecoder
 from hubbub.inference.candidates import Candidates
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import LIKELIHOOD, Decoding, decode
@@ -39,35 +39,35 @@ class StringDecoder(TypeDecoder[StringType]):
         return hashed_lists(options, metric)
 
     def choice(
-        self, metric: Metric, candidates: CandidateLists, options: EstimateOptions
+        self, metric: Metric, candidates: CandidateLists, options: DecodeOptions
     ) -> Choice | None:
         """Return the choice between bit counts and whole reports."""
         return Choice(Method(options.method), metric.params, len(candidates.strings))
 
-    def estimate(self, evidence: Evidence, observer: Observer) -> Estimates:
+    def estimate(self, data: DecodeInput, observer: Observer) -> Estimates:
         """Estimate how often each candidate occurs, perhaps day by day."""
-        if evidence.options.by:
-            return _estimate_days(evidence, observer)
-        decoding, _ = _decode(evidence, evidence.reports.counts, observer)
-        provenance = evidence.made_by(decoding.summary.method)
-        anomalies, detected_only, rows = evidence.shown
+        if data.options.by:
+            return _estimate_days(data, observer)
+        decoding, _ = _decode(data, data.reports.counts, observer)
+        provenance = data.made_by(decoding.summary.method)
+        anomalies, detected_only, rows = data.shown
         estimates = strings_estimates(decoding, anomalies, provenance, detected_only, rows)
-        return estimates.warned(_overlooked(evidence, decoding))
+        return estimates.warned(_overlooked(data, decoding))
 
     def compare(
-        self, evidence: Evidence, groups: Groups, observer: Observer
+        self, data: DecodeInput, groups: Groups, observer: Observer
     ) -> Comparison[Decoding]:
         """Detect strings in both groups together, and compare their shares by bit counts."""
         from hubbub.inference.comparison import compare_strings  # noqa: PLC0415 - seldom
 
-        pooled, listed = _decode(evidence, groups.together, observer)
+        pooled, listed = _decode(data, groups.together, observer)
         return compare_strings(
             groups,
             pooled,
             listed,
-            alpha=evidence.options.alpha,
-            correction=evidence.correction,
-            sequential=evidence.options.sequential,
+            alpha=data.options.alpha,
+            correction=data.correction,
+            sequential=data.options.sequential,
         )
 
     def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
@@ -76,32 +76,32 @@ class StringDecoder(TypeDecoder[StringType]):
 
 
 def _decode(
-    evidence: Evidence, counts: CohortCounts, observer: Observer
+    data: DecodeInput, counts: CohortCounts, observer: Observer
 ) -> tuple[Decoding, Candidates]:
     """Decode counts, and whole reports if they were kept; also return the candidates."""
-    listed, params = evidence.candidates.hashed, evidence.metric.params
-    if listed is None or evidence.choice is None:
+    listed, params = data.candidates.hashed, data.metric.params
+    if listed is None or data.choice is None:
         raise TypeError("a metric of strings needs hashed candidates")
     counted = decode(
         counts,
         params,
         listed,
-        alpha=evidence.options.alpha,
-        correction=evidence.correction,
-        repeats=evidence.repeats,
+        alpha=data.options.alpha,
+        correction=data.correction,
+        repeats=data.repeats,
     )
     with observer.maximising() as passed:
-        return evidence.choice.complete(counted, evidence.reports.whole, listed, passed), listed
+        return data.choice.complete(counted, data.reports.whole, listed, passed), listed
 
 
-def _overlooked(evidence: Evidence, decoding: Decoding) -> tuple[Finding, ...]:
-    share = overlooked(evidence.reports.counts, evidence.metric.params, evidence.repeats)
+def _overlooked(data: DecodeInput, decoding: Decoding) -> tuple[Finding, ...]:
+    share = overlooked(data.reports.counts, data.metric.params, data.repeats)
     if share > decoding.summary.detection_limit and share > np.nansum(decoding.constrained_share):
         return (overlooked_finding(share),)
     return ()
 
 
-def _estimate_days(evidence: Evidence, observer: Observer) -> Estimates:
+def _estimate_days(data: DecodeInput, observer: Observer) -> Estimates:
     """Follow the strings that are detected in all days together."""
     from hubbub.inference.trends.decoding import (  # noqa: PLC0415 - seldom
         days_with_enough,
@@ -110,9 +110,9 @@ def _estimate_days(evidence: Evidence, observer: Observer) -> Estimates:
     from hubbub.inference.trends.whole_reports import decode_whole_days  # noqa: PLC0415
     from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415
 
-    reports, least = evidence.reports, evidence.options.min_reports
+    reports, least = data.reports, data.options.min_reports
     enough = days_with_enough(reports.by_day, least)
-    pooled, listed = _decode(evidence, reduce(add, enough.values()), observer)
+    pooled, listed = _decode(data, reduce(add, enough.values()), observer)
     trends, used = None, "least squares"
     if pooled.summary.method == LIKELIHOOD:
         trends = decode_whole_days(
@@ -125,8 +125,8 @@ def _estimate_days(evidence: Evidence, observer: Observer) -> Estimates:
     estimates = trends_estimates(
         trends,
         reports.anomalies,
-        evidence.made_by(f"{used}, day by day"),
+        data.made_by(f"{used}, day by day"),
         findings=string_findings(pooled, reports.anomalies),
-        limit=evidence.options.rows,
+        limit=data.options.rows,
     )
-    return estimates.warned(_overlooked(evidence, pooled))
+    return estimates.warned(_overlooked(data, pooled))

@@ -73,10 +73,7 @@ class Tile(NamedTuple):
 def index_page(
     application: str, tiles: Iterable[Tile], faults: Mapping[str, str], level: Level
 ) -> Estimates:
-    """Return the page of all reports: those with news first, then by name.
-
-    `faults`: reports that couldn't be made, and why. `level`: of what is news.
-    """
+    """Return the page of all reports: those with news first, then by name."""
     order = sorted(tiles, key=lambda each: (not each.lately(level), each.newest.report))
     loud = sum(bool(each.lately(level)) for each in order)
     last = max((each.newest.day for each in order), default=None)
@@ -218,11 +215,7 @@ _RECENT = dt.timedelta(days=30)
 
 
 def write_overview(watch: WatchOptions, until: dt.date, faults: Sequence[Fault]) -> list[str]:
-    """Write index.html.
-
-    `until`: the last day that is due. `faults`: what couldn't be made. Returns results that can't
-    be read, in words. Raises `OSError` if it can't be written.
-    """
+    """Write index.html; return results that can't be read, in words."""
     folder, application = watch.output, watch.registry.application
     why, tiles, unread = {each.report: f"{each.error}" for each in faults}, [], []
     for report in reports_in(folder, watch.names):

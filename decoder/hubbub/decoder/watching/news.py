@@ -49,11 +49,7 @@ _SECONDS = 10
 
 
 def message_of(result: Result, level: Level, url: str) -> dict[str, Any]:
-    """Return what is posted of a result: the findings, and "text", which chat programs show.
-
-    `level`: only what is newly said at this level or above. `url`: where people reach the results'
-    folder; empty: unknown.
-    """
+    """Return what is posted of a result: the findings of a level, and "text", which chats show."""
     told = [each for each in result.news if each.level >= level]
     lines = "".join(f"\n- {_inert(each)}" for each in told)
     link = urljoin(url, f"{result.report}/{result.day}.html") if url else ""
@@ -67,19 +63,12 @@ def message_of(result: Result, level: Level, url: str) -> dict[str, Any]:
 
 
 def _inert(finding: Finding) -> str:
-    """Return a finding as a piece of code, in which chat programs see no link and nobody's name.
-
-    Its strings may be clients'.
-    """
+    """Return a finding as code, so that chats show no link or mention in clients' strings."""
     return f"`{html.escape(finding.labelled, quote=False).replace('`', chr(39))}`"
 
 
 def tell(watch: WatchOptions, until: dt.date) -> list[str]:
-    """Post what wasn't taken yet of the last days' results.
-
-    `until`: of results of the `catch_up` days up to it, so that a new address isn't flooded.
-    Returns what failed, in words.
-    """
+    """Post unposted results of the last `catch_up` days; return what failed, in words."""
     since = until - dt.timedelta(days=watch.catch_up - 1)
     waiting = [
         result
@@ -185,11 +174,7 @@ def between(
     days: Estimates | None,
     looks: int,
 ) -> Iterator[Finding]:
-    """Yield what a result newly says; of the first one that is only what is wrong.
-
-    `window`: all days together. `names`: its rows' names. `days`: the days one by one. `looks`: see
-    above.
-    """
+    """Yield the new findings of a result; of a first one only what is wrong."""
     yield from newly_said(window.findings, past.before.findings if past else ())
     if past is None or not window.columns:
         return

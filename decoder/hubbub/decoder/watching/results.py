@@ -115,10 +115,7 @@ def reports_in(folder: Path, names: Collection[str]) -> list[str]:
 def write_result(
     folder: Path, report: str, day: dt.date, window: Estimates, days: Estimates | None
 ) -> None:
-    """Write a day's result, its Parquet file last.
-
-    Raises `OSError` if something can't be written; then there is no result.
-    """
+    """Write a day's result, its Parquet file last: without it there is no result."""
     target = folder / report
     target.mkdir(parents=True, exist_ok=True)
     top = "../" * (report.count("/") + 1) + INDEX
@@ -139,10 +136,7 @@ def _linked(estimates: Estimates, links: Mapping[str, str]) -> Estimates:
 
 
 def read_result(folder: Path, report: str, day: dt.date) -> Result:
-    """Read a result.
-
-    Raises `WatchError` if it isn't one. Raises `OSError` if it can't be read.
-    """
+    """Read a result; raises `WatchError` if it isn't one."""
     path = folder / report / f"{day}.parquet"
     document = _document(path)
     if WATCH not in document:
@@ -195,10 +189,7 @@ def _no_result(path: Path) -> WatchError:
 def due_results(
     folder: Path, reports: Collection[str], since: dt.date, until: dt.date
 ) -> Iterator[Result]:
-    """Yield the newest result of each report, unless it is older.
-
-    `reports`: names, without slices.
-    """
+    """Yield the newest result of each report, whose names have no slices, unless it is older."""
     for report in reports_in(folder, reports):
         kept = [day for day in days_of(folder, report, until) if day >= since]
         if kept:

@@ -54,28 +54,19 @@ class Fault(NamedTuple):
 
 
 def last_day(watch: WatchOptions, now: dt.datetime) -> dt.date:
-    """Return the last UTC day whose results are due.
-
-    `now`: with its time zone.
-    """
+    """Return the last UTC day whose results are due; `now` has a time zone."""
     return (now.astimezone(dt.UTC) - watch.at).date() - _ONE_DAY
 
 
 def next_time(watch: WatchOptions, now: dt.datetime) -> dt.datetime:
-    """Return when the next day's results are due.
-
-    `now`: with its time zone.
-    """
+    """Return when the next day's results are due; `now` has a time zone."""
     midnight = dt.datetime.combine(last_day(watch, now) + 2 * _ONE_DAY, dt.time(), dt.UTC)
     return midnight + watch.at
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Make the folder, and let no other process make results in it meanwhile.
-
-    Raises `WatchError` if another one does. Raises `OSError` if the folder can't be made.
-    """
+    """Make the folder and lock it; raises `WatchError` if another process makes results in it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("ab") as file:
         try:
@@ -88,11 +79,9 @@ def alone(folder: Path) -> Iterator[None]:
 def make_due(
     watch: WatchOptions, until: dt.date, made: Callable[[Result], None], note: Callable[[str], None]
 ) -> list[Fault]:
-    """Make all results that are due and aren't there.
+    """Make all results that are due by a UTC day and aren't there; `made` takes each.
 
-    `until`: UTC; the last day that gets a result. `made`: takes each new result. `note`: takes what
-    must not be overlooked in the work, in words. Returns what couldn't be made; later days of the
-    same report weren't tried.
+    Returns what couldn't be made; later days of the same report weren't tried.
     """
     faults = []
     for report in watch.reports:
@@ -260,10 +249,7 @@ def _undecodable(metric: Metric, why: str) -> Estimates:
 
 
 def worst_news(watch: WatchOptions, until: dt.date) -> Level:
-    """Return the highest level of what the newest results newly say.
-
-    `until`: the last day that is due; of what is weekly, the Sunday before counts.
-    """
+    """Return the highest level of the newest results' news; of weekly ones the last Sunday's."""
     weekly = {report.name for report in watch.reports if report.weekly}
     daily = {report.name for report in watch.reports} - weekly
     results = (

@@ -110,10 +110,7 @@ _outputs = click.option(
 
 
 def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Command]:
-    """Return a decorator with the options that `_run` takes.
-
-    `numbers`: which of k, h, m, f, p and q can be given. `most_bits`: default of --max-bits.
-    """
+    """Return a decorator with the options that `_run` takes, and those of k to q in `numbers`."""
     meanings = {
         "k": "bits of a report",
         "h": "hash functions",
@@ -570,12 +567,8 @@ def _run(
 ) -> None:
     """Compare modes, plan within two epsilons, or evaluate parameters; write what comes out.
 
-    `goal_of`: the goal and, of a metric of the registry, its parameters. `defaults`: what numbers
-    are that needn't be given, or can't be. `metric` and `metrics` and `clients` and `reports` and
-    `share` and `error`: the options of these names (`_common_options`). `epsilon` and
-    `epsilon_permanent` and `epsilon_report` and `period_days` and `max_periods` and `reports_each`:
-    as well. `max_bits` and `name` and `outputs`: as well. `numbers`: those of k, h, m, f, p and q
-    that can be given; None: it wasn't.
+    `goal_of` returns the goal and, of a metric of the registry, its parameters; `defaults` are of
+    numbers that needn't be given, or can't be.
     """
     epsilons = {"--epsilon-permanent": epsilon_permanent, "--epsilon-report": epsilon_report}
     given = {f"--{key}": number for key, number in numbers.items() if key not in defaults}
@@ -656,10 +649,7 @@ def _one_of(options: Mapping[str, object], least: int = 1) -> None:
 
 
 def _way_taken(*ways: Mapping[str, object], optional: Container[str]) -> Mapping[str, object]:
-    """Return the one group of options that was given, and given whole; by default the first.
-
-    Raises `UsageError` if options of two groups were given, or one that isn't optional is missing.
-    """
+    """Return the one group of options that was given, and given whole; by default the first."""
     firsts = {
         name: way
         for way in ways

@@ -109,8 +109,8 @@ class Noise(NamedTuple):
 def noise_for(sensitivity: int, epsilon: Fraction, delta: Fraction) -> tuple[Noise, Cost]:
     """Return Laplace noise, or Gaussian noise if there is a delta, and what it costs.
 
-    `sensitivity`: by how much one user moves a number; of several numbers their sum of absolute
-    moves, which is at least their root of summed squares.
+    One user moves all numbers together by at most the `sensitivity`, and so their root of summed
+    squares.
     """
     if not delta:
         return Noise(laplace_scale(sensitivity, epsilon), False), Cost(epsilon)
@@ -139,10 +139,7 @@ class Lattice(NamedTuple):
 
 
 def lattice(low: float, high: float) -> Lattice:
-    """Return the lattice of a column's declared range.
-
-    Raises `QueryError` if the bounds aren't finite and ascending.
-    """
+    """Return the lattice of a column's declared range."""
     if not (low < high and math.isfinite(high - low)):
         raise QueryError(f"bounds = {low}:{high}: must be finite numbers, the lower one first")
     if not _SMALLEST <= high - low <= _LARGEST:
@@ -252,8 +249,6 @@ def histogram(
 
     Rows with other keys are left out. One user moves all numbers together by at most
     `rows_per_user`.
-
-    Raises `QueryError` if there are no bins, or one is there twice.
     """
     repeated = [key for key, times in Counter(bins).items() if times > 1]
     if not bins or repeated:
@@ -313,10 +308,7 @@ def thresholded_histogram(
 
 
 def buckets(edges: Sequence[float]) -> tuple[str, ...]:
-    """Return the names of the buckets that edges part all numbers into, one more than edges.
-
-    Raises `QueryError` if the edges aren't finite and ascending.
-    """
+    """Return the names of the buckets that edges part all numbers into, one more than edges."""
     finite = all(map(math.isfinite, edges))
     if not edges or not finite or any(high <= low for low, high in pairwise(edges)):
         raise QueryError("edges: must be finite and ascending numbers, at least one")
@@ -334,10 +326,7 @@ def bucketed(values: FloatArray, edges: Sequence[float]) -> list[str]:
 def with_total(
     counting: Mechanism[Sequence[str]], *, rows_per_user: int, epsilon: Fraction
 ) -> Mechanism[Sequence[str]]:
-    """Return what releases the number of all rows as well, before those of the keys.
-
-    `counting`: what releases the keys. `epsilon`: of that number alone.
-    """
+    """Return what releases the number of all rows, for this epsilon, before those of the keys."""
     number = count(rows_per_user=rows_per_user, epsilon=epsilon)
 
     def release(keys: Sequence[str]) -> tuple[Row, ...]:

@@ -239,10 +239,7 @@ def quantile(
 
 
 def quantile_scores(equal: IntArray, level: Fraction) -> IntArray:
-    """Return each option's score, given how many values are equal to it; see `quantile`.
-
-    `equal` has shape (options,). `level`: in (0, 1).
-    """
+    """Return each option's score from how many values are equal to it, shape (options,)."""
     at_most, wanted = np.cumsum(equal), level.numerator * int(equal.sum())
     too_many = level.denominator * (at_most - equal) - wanted
     too_few = wanted - level.denominator * at_most
@@ -288,12 +285,7 @@ _AGGREGATION_THEOREM = "a user is in one block (Nissim, Raskhodnikova, Smith 200
 def aggregate_median(
     low: float, high: float, *, options: int, epsilon: Fraction
 ) -> Mechanism[FloatArray]:
-    """Return what releases about the median of estimates, by the exponential mechanism.
-
-    `low` and `high`: bounds of what is released, and where it is one of evenly spaced options.
-    `options`: at least 2. `epsilon`: what the release may cost. Raises `QueryError` if there are
-    fewer options.
-    """
+    """Return what releases about the median of estimates, by the exponential mechanism."""
     median = quantile(
         low, high, Fraction(1, 2), options=options, rows_per_user=_REPLACING, epsilon=epsilon
     )

@@ -38,12 +38,7 @@ _ARROW = {str: "string", float: "float64", bool: "bool_", int: "int64"}
 
 
 def write_csv(result: Estimates, file: BinaryIO, *, spreadsheet_safe: bool = False) -> None:
-    """Write a result's rows.
-
-    `result`: its columns become the heading, its rows the lines. `file`: open for writing.
-    `spreadsheet_safe`: whether strings that a spreadsheet would run as a formula have an apostrophe
-    before them.
-    """
+    """Write a result's rows; strings that a spreadsheet would run get an apostrophe if asked."""
     types, encode = result.types, _inert_cell if spreadsheet_safe else csv_cell
     file.write((",".join(types) + "\n").encode("utf-8"))
     file.writelines("".join(_lines(part, types, encode)).encode("utf-8") for part in result.parts())
@@ -133,10 +128,7 @@ def _finite(value: object) -> object:
 
 
 def arrow_batches(result: Estimates) -> Any:
-    """Return a pyarrow.RecordBatchReader of a result's rows, with the rest as metadata.
-
-    Raises `StoreError` if pyarrow isn't installed.
-    """
+    """Return a pyarrow.RecordBatchReader of a result's rows, with the rest as metadata."""
     arrow = require_pyarrow()
     metadata = {
         f"hubbub.{name}": json_text(value)
@@ -160,10 +152,7 @@ def arrow_batches(result: Estimates) -> Any:
 
 
 def write_parquet(result: Estimates, file: BinaryIO) -> None:
-    """Write a result's rows, and the rest of its document.
-
-    Raises `StoreError` if pyarrow isn't installed.
-    """
+    """Write a result's rows, and the rest of its document."""
     arrow = require_pyarrow()
     batches = arrow_batches(result)
     schema = batches.schema

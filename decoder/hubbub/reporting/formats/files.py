@@ -17,10 +17,7 @@ STDOUT = "-"
 
 
 def refuse_place(target: Path) -> None:
-    """Refuse a file that can't be made; its folder must exist, for its name may be mistyped.
-
-    Raises `OSError` if it can't.
-    """
+    """Refuse a file that can't be made; its folder must exist, for its name may be mistyped."""
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     folder = target.parent
@@ -36,11 +33,7 @@ def refuse_place(target: Path) -> None:
 
 
 def check_output_paths(paths: Sequence[str]) -> None:
-    """Refuse files that can't be made, as `refuse_place`, and one that is named twice.
-
-    Raises `ValueError` if two names are of one file. Raises `OSError` if a file could not be made
-    there.
-    """
+    """Refuse files that can't be made (OSError), or of which one is named twice (ValueError)."""
     for path in paths:
         if [os.path.normpath(other) for other in paths].count(os.path.normpath(path)) > 1:
             raise ValueError(f"{path!r} is given twice; each result needs a file of its own")
@@ -50,11 +43,7 @@ def check_output_paths(paths: Sequence[str]) -> None:
 
 
 def atomic_write(target: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Make a file of what a function writes, or leave everything as it was.
-
-    `target`: in a folder that exists. `write`: writes to an open binary file. Raises `OSError` if
-    the file can't be written.
-    """
+    """Make a file of what a function writes, or leave everything as it was."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:

@@ -50,12 +50,7 @@ def needs_provenance(outputs: Sequence[str]) -> bool:
 
 
 def validate_output_formats(paths: Sequence[str], *, pictures: bool = False) -> None:
-    """Refuse files in which nothing decoded can be written, before the work instead of after it.
-
-    `paths`: "-" is standard output. `pictures`: whether the result has a picture. Raises
-    `ValueError` if a name ends in nothing that can be written, or occurs twice. Raises `OSError` if
-    a file could not be made there.
-    """
+    """Refuse files of other formats (ValueError), or that can't be made (OSError)."""
     suffixes = [*DECODED, *(PICTURES if pictures else ())]
     *some, last = suffixes
     for path in paths:
@@ -77,12 +72,9 @@ def check_output_option(paths: Sequence[str], *, pictures: bool = False) -> None
 def write_results(
     result: Estimates, outputs: Sequence[str], *, width: int = 120, spreadsheet_safe: bool = False
 ) -> None:
-    """Write every file, then CSV or what a terminal shows to standard output.
+    """Write every file, then CSV ("-") or what a terminal shows to standard output.
 
-    `result`: what is written. `outputs`: files, and "-" if CSV is wanted on standard output.
-    `width`: columns of what is shown where output isn't a terminal. `spreadsheet_safe`: see
-    `write_csv`. Raises `ValueError` if a file's name ends in no format. Raises `OSError` if
-    something can't be written.
+    `width` is that of what is shown where output isn't a terminal.
     """
     csv = partial(write_csv, spreadsheet_safe=spreadsheet_safe)
     write_files(result, outputs, csv)

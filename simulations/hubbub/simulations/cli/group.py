@@ -44,11 +44,7 @@ _NOT_OF_TABLES = (
 
 
 def joint_experiment(given: Callable[[str], bool], options: dict[str, Any]) -> JointExperiment:
-    """Make the experiment that the options describe, and fill in those that weren't given.
-
-    `given`: says whether an option was given, by its name. Raises `ParameterError, PopulationError`
-    if an option's value makes no sense. Raises `UsageError` if options make no sense together.
-    """
+    """Make the experiment that the options describe, and fill in those that weren't `given`."""
     for name in filter(given, _NOT_OF_TABLES):
         option = "type" if name == "metric_type" else name.replace("_", "-")
         raise click.UsageError(f"--{option}: can't go with --joint")
@@ -89,12 +85,7 @@ _NOT_OF_CATEGORIES = (
 def category_experiment(
     given: Callable[[str], bool], options: dict[str, Any], population: Population
 ) -> CategoryExperiment:
-    """Make the experiment that the options describe.
-
-    `given`: says whether an option was given, by its name. `population`: whose values are the
-    categories. Raises `ParameterError` if an option's value makes no sense. Raises `UsageError` if
-    options make no sense together.
-    """
+    """Make the experiment that the options describe; categories are the population's values."""
     for name in filter(given, _NOT_OF_CATEGORIES):
         raise click.UsageError(f"--{name.replace('_', '-')}: can't go with --type enum")
     categories = population.values
@@ -443,10 +434,7 @@ def run(
 def _simulation(
     given: Callable[[str], bool], options: dict[str, Any], through: str
 ) -> Callable[[Path, int, Callable[[int, int], None], dict[str, Any]], SimulationResult]:
-    """Return what simulates the population that is asked for: tables, categories or strings.
-
-    It takes the folder, the number of workers, a progress bar, and the options to show.
-    """
+    """Return a function that simulates the population: of a folder, workers, a bar, and options."""
     from hubbub.protocol.errors import ParameterError
     from hubbub.simulations.cli.group import category_experiment, joint_experiment
     from hubbub.simulations.experiments.collecting import run_through_collector

@@ -44,11 +44,7 @@ class FolderError(HubbubError):
 
 
 def start_afresh(folder: Path, old: Iterable[str] = ("hubbub.db*",)) -> None:
-    """Remove the stores that an earlier simulation left.
-
-    `folder`: exists. `old`: patterns of the files that go. Raises `FolderError` if the folder has a
-    store or settings that no simulation made. Raises `OSError` if something can't be removed.
-    """
+    """Remove the stores of an earlier simulation; `FolderError` for those of somebody else."""
     mark = folder / _MARK
     if not mark.exists():
         for name in _PRECIOUS:
@@ -78,24 +74,15 @@ class Collector:
     process: subprocess.Popen[str]
 
     def read_admin_url(self) -> str:
-        """Return the base address of the admin listener, which is told on the second line; once.
-
-        Raises `ProcessError` if it has no admin listener.
-        """
+        """Return the base address of the admin listener, which the second line says; once."""
         return _announced_address(self.process, "admin on ")
 
     def read_probe_url(self) -> str:
-        """Return the base address of the probes' listener, which is told on the line after that.
-
-        Raises `ProcessError` if it has no such listener.
-        """
+        """Return the base address of the probes' listener, which the line after that says."""
         return _announced_address(self.process, "probes on ")
 
     def stop(self) -> None:
-        """Ask it to drain and end (SIGTERM).
-
-        Raises `ProcessError` if it ends with an error.
-        """
+        """Ask it to drain and end (SIGTERM)."""
         self.process.terminate()
         if code := self.process.wait(_STOP_SECONDS):
             raise ProcessError(f"hubbub-collector ended with exit code {code}")
@@ -108,11 +95,10 @@ def running_collector(
     options: Sequence[str] = (),
     program: Sequence[str] = ("-m", "hubbub.collector"),
 ) -> Iterator[Collector]:
-    """Serve on a free port of the loopback interface until the context closes.
+    """Serve a registry on a free port of the loopback interface until the context closes.
 
-    `metrics`: the registry. `database`: SQLite's file, or the address of any store. `options`: more
-    of the command line, such as ["--workers", "2"]. `program`: what Python runs. Raises
-    `ProcessError` if the collector doesn't start, or ends with an error.
+    `database` is SQLite's file, or the address of any store. Raises `ProcessError` if the collector
+    doesn't start, or ends with an error.
     """
     command = [sys.executable, *program, *serve_arguments(metrics, database, options)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
@@ -121,22 +107,14 @@ def running_collector(
 
 
 def serve_arguments(metrics: Path, database: Path | str, options: Sequence[str]) -> list[str]:
-    """Return the command line that serves on a free port of the loopback interface.
-
-    `metrics`: the registry. `database`: SQLite's file, or the address of any store. `options`: more
-    of the command line.
-    """
+    """Return the command line that serves on a free port of the loopback interface."""
     store = database if isinstance(database, str) else f"sqlite:///{database}"
     return ["serve", "--metrics", str(metrics), "--store", store, "--port", "0", *options]
 
 
 @contextmanager
 def listening(process: subprocess.Popen[str]) -> Iterator[Collector]:
-    """Wait until a collector serves, and stop it when the context closes.
-
-    `process`: its standard output is a pipe. Raises `ProcessError` if the collector doesn't start,
-    or ends with an error.
-    """
+    """Wait until a collector serves, and stop it when the context closes."""
     with process:
         try:
             collector = Collector(_announced_address(process), process)
@@ -150,11 +128,7 @@ def listening(process: subprocess.Popen[str]) -> Iterator[Collector]:
 def run_decoder(
     arguments: Sequence[str], *, shown: bool = False, accepted: Collection[int] = (0,)
 ) -> None:
-    """Run `hubbub-decoder` to its end; its errors go to standard error.
-
-    `shown`: whether what it prints goes to standard output, instead of nowhere. `accepted`: exit
-    codes that are no failure. Raises `ProcessError` if it fails.
-    """
+    """Run `hubbub-decoder` to its end; its output goes nowhere unless it is to be `shown`."""
     command = [sys.executable, "-m", "hubbub.decoder", *arguments]
     output = None if shown else subprocess.DEVNULL
     code = subprocess.run(command, stdout=output, check=False).returncode  # noqa: S603
@@ -188,10 +162,7 @@ class UnlistableError(Exception):
 def report_through_clients(
     registry: Registry, metric: str, values: Sequence[Value], url: str, progress: _Progress
 ) -> None:
-    """Let one real `Telemetry` client, with a secret of its own, report each value.
-
-    Raises `UploadError` if a client couldn't deliver.
-    """
+    """Let one real `Telemetry` client, with a secret of its own, report each value."""
     with (
         tempfile.TemporaryDirectory(prefix="hubbub-clients-") as states,
         ThreadPoolExecutor(_THREADS) as pool,
@@ -211,11 +182,7 @@ def report_through_clients(
 async def upload_reports(
     metric: Metric, cohorts: IntArray, bits: ByteArray, url: str, progress: _Progress
 ) -> None:
-    """Post reports in batches, several at a time.
-
-    Raises `UploadError` if the collector can't be reached, or answers a batch with anything but
-    201.
-    """
+    """Post reports in batches, several at a time; `UploadError` for any answer but 201."""
     starts = iter(range(0, len(cohorts), _BATCH))
     done = 0
 
@@ -254,13 +221,10 @@ def run_through_collector(
     folder: Path,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> ExperimentOutcome:
-    """Send all reports to a collector, decode its store, and score the result.
+    """Send all reports to a collector, as of one day, decode its store, and score the result.
 
-    `experiment`: all its days are one day to the collector. `folder`: exists; gets metrics.toml,
-    candidates.txt, hubbub.db and estimates.json. `progress`: takes how many chunks of clients have
-    reported, and of how many. Raises `UnlistableError` if a candidate holds a line break, or the
-    first begins with a byte order mark. Raises `ProcessError, UploadError` if a part of the system
-    fails. Raises `FolderError` if the folder has files of somebody else.
+    Raises `UnlistableError` if a candidate holds a line break, or the first begins with a byte
+    order mark; `ProcessError, UploadError` if a part of the system fails.
     """
     metrics = _prepare(folder, experiment)
     metric = Registry.load(metrics)[_METRIC]

@@ -59,10 +59,7 @@ class Scenario:
     listed: IntArray  # indices of the listed values
 
     def candidates_share(self, holders: IntArray) -> FloatArray:
-        """Return each candidate's share of the reports, shape (n,).
-
-        `holders`, shape (v,): reports of each value.
-        """
+        """Return each candidate's share of the reports from each value's, shapes (n,) and (v,)."""
         shares = np.zeros(len(self.candidates))
         shares[: len(self.listed)] = holders[self.listed] / max(int(holders.sum()), 1)
         return shares
@@ -80,9 +77,8 @@ class CollectedCounts:
 def make_scenario(population: Population, missing: float, absent: tuple[str, ...]) -> Scenario:
     """List a population's values, but for some, and add candidates that nobody holds.
 
-    `missing`: share of its values that are not listed, spread evenly over their order; of 0.1 the
-    9th, 19th, 29th ..., as in google/rappor's regression tests; of 1 all. `absent`: further
-    candidates; those that are values of the population are left out.
+    The `missing` share is spread evenly over their order; of 0.1 the 9th, 19th, 29th ..., as in
+    google/rappor's regression tests.
     """
     quotas = np.floor(np.arange(1, len(population.values) + 2) * missing + _SLACK)
     listed = np.flatnonzero(np.diff(quotas) <= 0)
@@ -199,10 +195,7 @@ def run_in_memory(
     workers: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> ExperimentOutcome:
-    """Draw and count all reports in memory, decode and score them.
-
-    The same experiment gives the same outcome, whatever the number of workers.
-    """
+    """Draw, count, decode and score reports in memory; the same whatever the number of workers."""
     sample = sample_population(
         experiment.plan, experiment.people, workers=workers, progress=progress
     )
@@ -240,12 +233,7 @@ def _decode(experiment: Experiment, counts: CohortCounts) -> Decoding:
 def judge_estimates(
     experiment: Experiment, holders: IntArray, rows: Sequence[str], estimates: DecodedShares
 ) -> ExperimentOutcome:
-    """Compare estimates with the truth.
-
-    `holders`, shape (v,): honest reports of each of the population's values. `rows`: what was
-    estimated: the scenario's candidates, or what was found of open strings. `estimates`: of the
-    rows.
-    """
+    """Compare the rows' estimates with the truth; `holders`, shape (v,): reports of each value."""
     targets, strings = experiment.targets(), tuple(rows)
     if experiment.plan.open_type is None:
         honest = experiment.scenario.candidates_share(holders)

@@ -74,12 +74,7 @@ def simulation_result(
     pictures: Mapping[str, tuple[Chart, ...]] | None = None,
     rows: Sequence[Mapping[str, float]] = (),
 ) -> SimulationResult:
-    """Return a simulation's figures as estimates, with its pictures.
-
-    `facts`: all that result.json has. `shown`: what a terminal shows. `page`: none if there is no
-    page. `pictures`: by the names of their files. `rows`: of numbers, if it has any; all with the
-    same keys.
-    """
+    """Return a simulation's figures (those of result.json) as estimates, with pictures."""
     columns = columns_from(dict.fromkeys(rows[0], float), rows) if rows else {}
     estimates = Estimates(columns=columns, metadata=facts, view=shown, page=page)
     return SimulationResult(estimates, pictures or {})
@@ -297,10 +292,7 @@ def estimates_chart(
     title: str,
     what: str = "strings",
 ) -> XYChart:
-    """Return truth against estimate: detected strings with error bars, other present ones as dots.
-
-    `truth`, shape (n,): shares. `what`: what they are, in the chart's words.
-    """
+    """Return truth against estimate: detected strings with error bars, other present ones too."""
     truth, share, detected = 100 * truth, 100 * estimates.share, estimates.detected
     low, high = 100 * estimates.low, 100 * estimates.high
     found = np.flatnonzero(detected)
@@ -357,10 +349,7 @@ def bands_chart(rows: Sequence[Band]) -> GroupedBars:
 
 
 def p_values_chart(p_values: FloatArray) -> Histogram:
-    """Return the histogram of absent candidates' p-values, level if they are what they should be.
-
-    `p_values`, shape (n,): at least one.
-    """
+    """Return the histogram of absent candidates' p-values; it should be level."""
     heights, edges = np.histogram(p_values, bins=_BINS, range=(0.0, 1.0))
     even = len(p_values) / _BINS
     described = (

@@ -39,10 +39,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class DecodedShares:
-    """A decoding in the candidates' order, made in this process or by the decoder's command.
-
-    Arrays have shape (n,).
-    """
+    """A decoding in the candidates' order, by this process or the command; arrays of shape (n,)."""
 
     share: FloatArray  # as in `Decoding`
     std_error: FloatArray
@@ -124,11 +121,9 @@ def score(
     detected: BoolArray,
     refit: FloatArray | None = None,
 ) -> Score:
-    """Compare estimates with the truth.
+    """Compare estimates with the truth, all of shape (n,); nan where there is no estimate.
 
-    `truth` and `share` and `low` and `high`, shape (n,): shares of the collected reports; nan where
-    there is no estimate. `detected` has shape (n,). `refit`, shape (n,): shares that add up, of
-    which the total variation is taken; `share` if None.
+    The total variation is that of `refit`, shares that add up, if there are any.
     """
     present = truth > 0
     covered = (low <= truth) & (truth <= high)
@@ -166,10 +161,7 @@ def mass_covered(truth: float, estimate: float, std_error: float) -> bool | None
 
 
 def held_shares(values: Sequence[str], holders: IntArray) -> dict[str, float]:
-    """Return the shares of the values that somebody holds, by the normal form that is reported.
-
-    `holders`, shape (v,): reports of each value.
-    """
+    """Return the shares of the values that somebody holds, by the normal form that is reported."""
     shares: dict[str, float] = {}
     n_reports = max(int(holders.sum()), 1)
     for value, count in zip(values, holders.tolist(), strict=True):
@@ -288,10 +280,7 @@ class JointScore:
 
 
 def score_joint(decoding: JointDecoding, truth: FloatArray) -> JointScore:
-    """Compare a table with the population's.
-
-    `truth`, shape (n,): the population's share of each cell, in the order of cells.
-    """
+    """Compare a table with the population's shares of cells, shape (n,)."""
     cells, table = decoding.cells, decoding.table
     held, known = _held(truth, cells.low, cells.high), ~np.isnan(cells.share)
     common = known & (truth > COMMON)
@@ -323,10 +312,10 @@ def score_joint(decoding: JointDecoding, truth: FloatArray) -> JointScore:
 
 
 def true_strength(table: FloatArray, groups: Sequence[FloatArray]) -> float:
-    """Return Cramer's V of a table of two fields, some values of which count as one.
+    """Return Cramer's V of a table of two fields, of which groups of values count as one.
 
-    `table` has shape (rows, columns). `groups`, shape (groups of rows, rows) and (groups of
-    columns, columns): 1 where a value belongs to a group.
+    Groups have shapes (groups of rows, rows) and (groups of columns, columns): 1 where a value
+    belongs to a group.
     """
     pooled = groups[0] @ table @ groups[1].T / table.sum()
     product = np.outer(pooled.sum(axis=1), pooled.sum(axis=0))

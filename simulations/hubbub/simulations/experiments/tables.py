@@ -106,10 +106,7 @@ def run_categories(
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> CategoryOutcome:
-    """Draw and count all reports in memory, decode and score them.
-
-    The same experiment gives the same shares and score, whatever the number of workers.
-    """
+    """Draw, count, decode and score reports in memory; the same whatever the number of workers."""
     seed = np.random.SeedSequence([experiment.seed, _PEOPLE])
     sample = sample_population(experiment.plan, seed, workers=workers, progress=progress)
     started = time.process_time()
@@ -251,10 +248,7 @@ def run_joint(
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> JointOutcome:
-    """Draw and count all reports in memory, decode and score them.
-
-    The same experiment gives the same table and score, whatever the number of workers.
-    """
+    """Draw, count, decode and score reports in memory; the same whatever the number of workers."""
     seed = np.random.SeedSequence([experiment.seed, _CLIENTS])
     sample = sample_population(experiment.plan, seed, workers=workers, progress=progress)
     return judge_table(experiment, sample.counts)

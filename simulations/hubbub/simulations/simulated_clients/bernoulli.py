@@ -40,19 +40,13 @@ class TrueBits(Protocol):
     """True bits of a list of values."""
 
     def take(self, held: IntArray, cohorts: IntArray) -> ByteArray:
-        """Return the packed true bits of clients, uint8, shape (n, k / 8).
-
-        `held` and `cohorts`, shape (n,): index of each client's value, and its cohort.
-        """
+        """Return the packed true bits of clients, uint8, shape (n, k / 8), by value and cohort."""
 
 
 def true_bits(
     values: Sequence[Value], params: RapporParams, metric_type: MetricType | None = None
 ) -> TrueBits:
-    """Return the bits of strings or, given their type, of any other values.
-
-    `metric_type`: of the values, if they aren't listed strings.
-    """
+    """Return the bits of strings or, given their type, of any other values."""
     if isinstance(metric_type, OpenStringType):
         return _PrefixBits(values, params, metric_type)
     if isinstance(metric_type, JointType):
@@ -165,10 +159,8 @@ def bernoulli_bytes(
 def bernoulli_words(rng: np.random.Generator, selector: Words, low: Dyadic, high: Dyadic) -> Words:
     """Draw independent bits: 1 with probability `high` where the selector's bit is 1, else `low`.
 
-    `rng`: its bit generator must give 64 bits a draw, as PCG64 and SFC64 do. `selector` has shape
-    (w,). `low` and `high`: in [0, 1], their denominators powers of two; the comparison is exact.
-    Returns an array of shape (w,). Raises `ValueError` if a probability's binary digits don't end,
-    or a draw of the generator is of 32 bits.
+    The generator must give 64 bits a draw, as PCG64 and SFC64 do; denominators are powers of two,
+    so the comparison is exact. Takes and returns shape (w,).
     """
     if isinstance(rng.bit_generator, np.random.MT19937):
         raise ValueError("MT19937: gives 32 bits a draw; use PCG64 or SFC64, which give 64")
@@ -181,11 +173,7 @@ def bernoulli_words(rng: np.random.Generator, selector: Words, low: Dyadic, high
 
 
 def keyed_bernoulli_words(keys: Words, selector: Words, low: Dyadic, high: Dyadic) -> Words:
-    """Draw bits as `bernoulli_words` does, but the same ones for the same key.
-
-    `keys`, shape (w,): of each word; coins are hashes of the key and the round. `selector` has
-    shape (w,).
-    """
+    """Draw bits as `bernoulli_words`, but from hashes of each word's key and the round."""
     return _compare(
         lambda round_, words, _size: mix(keys[words] + np.uint64((round_ + 1) * _GOLDEN % 2**64)),
         selector,

@@ -38,11 +38,7 @@ _WORD_STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SimulatedClients:
-    """Clients of one metric, each of which reports once.
-
-    `values`: all values that any client holds. `rng`: of a bit generator with 64 bits a draw; SFC64
-    is the fastest. `metric_type`: the metric's type, if its values aren't listed strings.
-    """
+    """Clients of one metric, each of which reports once; SFC64 is the fastest generator."""
 
     def __init__(
         self,
@@ -63,10 +59,9 @@ class SimulatedClients:
         return other
 
     def report(self, held: IntArray) -> tuple[IntArray, ByteArray]:
-        """Draw one report for each client, who is a new one in every call.
+        """Draw one report for each new client, given its value's index, shape (n,).
 
-        `held`, shape (n,): index of each client's value. Returns `cohorts`, shape (n,). `bits`,
-        shape (n, k / 8).
+        Returns `cohorts`, shape (n,), and `bits`, shape (n, k / 8).
         """
         narrow = self._rng.integers(self._params.m, size=len(held), dtype=np.uint16)
         cohorts = narrow.astype(np.int64)
@@ -75,11 +70,9 @@ class SimulatedClients:
 
 
 class LongitudinalClients:
-    """Numbered clients of one metric, each of which may report often.
+    """Numbered clients of one metric, each of which may report often; secrets follow from the seed.
 
-    `values`: all values that any client holds at any time. `seed`: stands for all clients' secrets.
-    `cohort_shares`, shape (m,): chance of each cohort; uniform if not given, as real clients are.
-    `metric_type`: as for `SimulatedClients`.
+    Cohorts are uniform, as real clients' are, unless their chances are given.
     """
 
     def __init__(
@@ -104,11 +97,7 @@ class LongitudinalClients:
         return np.searchsorted(self._cohort_edges, uniform, side="right")
 
     def permanent(self, clients: IntArray, held: IntArray) -> ByteArray:
-        """Return each client's permanent response to the value it holds.
-
-        `clients` and `held`, shape (n,): numbers of clients, and the index of each one's value.
-        Returns an array of shape (n, k / 8): equal for equal clients and Bloom bits, in every call.
-        """
+        """Return each client's permanent response to its value, (n, k / 8): always the same."""
         bloom = self._bits.take(held, self.cohorts(clients))
         padded = np.zeros((len(bloom), -(-bloom.shape[1] // 8) * 8), dtype=np.uint8)
         padded[:, : bloom.shape[1]] = bloom
@@ -141,10 +130,7 @@ def reported_chances(params: RapporParams) -> tuple[Fraction, Fraction]:
 
 
 def as_records(cohorts: IntArray, bits: ByteArray) -> bytes:
-    """Return reports as the collector stores them: the cohort in two bytes, then the bits.
-
-    `cohorts` has shape (n,). `bits` has shape (n, k / 8).
-    """
+    """Return reports as the collector stores them: the cohort in two bytes, then the bits."""
     records = np.empty((len(cohorts), 2 + bits.shape[1]), dtype=np.uint8)
     records[:, :2] = cohorts.astype("<u2")[:, None].view(np.uint8)
     records[:, 2:] = bits
@@ -174,10 +160,7 @@ class Audit:
 
 
 def audit_epsilon(params: RapporParams, reports: int, rng: np.random.Generator) -> Audit:
-    """Try to tell two values apart by single reports of cohort 0.
-
-    `reports`: reports of each value.
-    """
+    """Try to tell two values apart by so many single reports each, of cohort 0."""
     alone = params._replace(m=1)
     # Two values whose Bloom filters have as many bits of their own as can be found.
     values = tuple(f"audit {i}" for i in range(_PAIRS))
@@ -243,13 +226,7 @@ class Attack:
 
 
 def parse_attack(text: str) -> Attack:
-    """Read a description such as `maximal-gain:targets=5,share=0.01`.
-
-    `string=`, which names the target, comes last, for what it names may hold commas.
-
-    Raises `AttackError` if it names no attack, an unknown option or one twice, or a number out of
-    range.
-    """
+    """Read a description such as `maximal-gain:targets=5,share=0.01`; `string=` comes last."""
     kind, _, rest = text.partition(":")
     if kind not in set(AttackKind):
         raise AttackError(f"attack {text!r}: must begin with one of {', '.join(AttackKind)}")
@@ -283,12 +260,7 @@ def forge(
     rng: np.random.Generator,
     open_type: OpenStringType | None = None,
 ) -> tuple[IntArray, ByteArray]:
-    """Make forged reports.
-
-    `n`: reports. `targets`: at least one, unless the reports are random. `open_type`: the metric's
-    type, if its values are open strings; otherwise they are strings. Returns `cohorts`, shape (n,).
-    `bits`, shape (n, k / 8).
-    """
+    """Make n forged reports for at least one target, unless they are random: cohorts and bits."""
     if attack.kind in {AttackKind.REPLAY, AttackKind.FALSE_VALUE}:
         different = n if attack.kind is AttackKind.FALSE_VALUE else 1
         clients = SimulatedClients(targets, params, rng, open_type)
@@ -310,12 +282,7 @@ def forge(
 def choose_targets(
     attack: Attack, candidates: tuple[str, ...], truth: FloatArray
 ) -> tuple[str, ...]:
-    """Return the string that is named, or as many candidates as there are targets.
-
-    Those that the fewest clients hold are taken. Random reports have none.
-
-    `truth`, shape (n,): share of each candidate.
-    """
+    """Return the string that is named, or as many candidates as there are targets: the rarest."""
     if not attack.needs_target:
         return ()
     if attack.string is not None:

@@ -163,10 +163,7 @@ def _empty_sample(plan: ReportingPlan) -> PopulationSample:
 
 
 class Reporter:
-    """Draws the reports of a plan's chunks, or their counts; holds the packed Bloom filters.
-
-    `seed`: of the whole plan: the clients' secrets follow from it.
-    """
+    """Draws the reports of a plan's chunks, or their counts; all follows from one seed."""
 
     def __init__(self, plan: ReportingPlan, seed: np.random.SeedSequence) -> None:
         self._plan = plan
@@ -216,10 +213,7 @@ class Reporter:
         return total
 
     def _asked_once(self, clients: int, rng: np.random.Generator) -> Iterator[IntArray]:
-        """Yield the values of each day's reports: of all clients, or of those whose day it is.
-
-        In each period it is a new one, whatever those of other periods.
-        """
+        """Yield the values of each day's reports: of all clients, or of those whose day it is."""
         period_days = self._plan.period_days
         for day, held in enumerate(self._held(clients, rng)):
             if not period_days:
@@ -250,9 +244,8 @@ def sample_population(
 ) -> PopulationSample:
     """Let all clients of a plan report on all days, and count the reports.
 
-    `seed`: the same seed gives the same counts, whatever `workers` is. `workers`: processes; 1
-    works in this one, as does any number where there are no semaphores. `progress`: takes how many
-    chunks of clients are done, and of how many.
+    The same seed gives the same counts, whatever the number of processes (1: this one, as any
+    number where there are no semaphores).
     """
     tasks = chunks(plan, seed)
     total = _empty_sample(plan)
@@ -303,15 +296,12 @@ def _child(seed: np.random.SeedSequence, number: int) -> np.random.SeedSequence:
 
 
 def draw_cell_counts(response: Response, holders: IntArray, rng: np.random.Generator) -> IntArray:
-    """Return how many reports have each cell set, of clients that report once.
+    """Return how many reports, shape (d,), have each cell set, of clients that report once.
 
     A subset's bits depend on each other, so its counts aren't binomial numbers side by side, but
     they need no single report either: cell by cell, it is drawn how many of the clients that still
-    have so many cells to choose choose this one.
-
-    `response`: which draws a whole report at once. `holders`: clients of each category, shape (d,),
-    or at each position, shape (d - w + 1,). `rng`: the coins. Returns an array of shape (d,).
-    Raises `TypeError` if the response is another one.
+    have so many cells to choose choose this one. `holders` are clients of each category, shape
+    (d,), or at each position, shape (d - w + 1,).
     """
     if isinstance(response, Subset):
         return _of_sets(response, holders, rng)
