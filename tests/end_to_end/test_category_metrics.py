@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from factories import make_metric, make_params, make_secret, registry_toml
 from hubbub.client.encoder import Encoder
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.records import Records

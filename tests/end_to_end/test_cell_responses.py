@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from hubbub.client import Registry
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.simulations.experiments.collecting import report_through_clients
 from programs import forked_collector
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from factories import make_metric, make_secret
 from hubbub.client import Encoder, EncodingError, Registry
 from hubbub.decoder import CohortCounts
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.decoder.type_decoder import decoder_of
 from hubbub.inference.categories.decoding import decode_categories
 from hubbub.inference.errors import DecoderError

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from hubbub.decoder import Estimates, decode_metric, decode_rappor
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.inference.errors import CandidateError, UndecodableError
 from hubbub.protocol.errors import OptionError
 from hubbub.reporting.formats.data_files import write_csv

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 import programs
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, RapporParams, Registry
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.reporting.strings import COLUMNS
 from hubbub.simulations.experiments.collecting import (
     Collector,

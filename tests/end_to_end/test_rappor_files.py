@@ -18,7 +18,7 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
 from hubbub.collector.cli import main as collector
 from hubbub.decoder import count_records
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.inference.candidates import bit_positions
 from hubbub.protocol.records import Records, record_width
 from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
@@ -90,7 +90,7 @@ def files(tmp_path_factory) -> Files:
 def test_counts_wait_for_no_library_that_they_do_not_need(files):
     """Databases, pages, Parquet, and what SciPy takes longest to import."""
     code = (
-        "import sys; from hubbub.decoder.cli.group import main; main(standalone_mode=False); "
+        "import sys; from hubbub.decoder.cli import main; main(standalone_mode=False); "
         "print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run(
@@ -105,7 +105,7 @@ def test_counts_wait_for_no_library_that_they_do_not_need(files):
 
 def test_linear_algebra_starts_no_threads_that_would_only_wait(files):
     code = (
-        "import sys; from hubbub.decoder.cli.group import main; main(standalone_mode=False); "
+        "import sys; from hubbub.decoder.cli import main; main(standalone_mode=False); "
         "from threadpoolctl import threadpool_info; "
         "print(*(each['num_threads'] for each in threadpool_info()), file=sys.stderr)"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.decoder.watching.news import CHANGED
 from hubbub.decoder.watching.results import days_of, read_result
 from hubbub.reporting.estimates import Level

@@ -1,5 +1,5 @@
 """`python -m hubbub.decoder`."""
 
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 
 main(prog_name="hubbub-decoder")

@@ -162,7 +162,7 @@ def compare(
     for side in sources:
         check_dimensions(metric, replace(decode, where=side.where))
     sources, unmatched = _matched(metric, *sources)
-    from hubbub.inference.comparison import (  # noqa: PLC0415 - see `cli.group`
+    from hubbub.inference.comparison import (  # noqa: PLC0415 - see `cli`
         Groups,
         ReportGroup,
         sample_ratio,

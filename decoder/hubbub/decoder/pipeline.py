@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
+
+import click
 
 from hubbub.decoder.candidates import ODD_FORMS, CandidateLists, candidate_sources
 from hubbub.decoder.engines import open_engine
@@ -41,6 +44,7 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY
 from hubbub.rappor.files import read_params
+from hubbub.reporting.command_line import pass_counter, progress_bar
 from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.provenance import (
     Provenance,
@@ -57,6 +61,26 @@ if TYPE_CHECKING:
     from hubbub.storage.slices import SliceSizes
 
 _EXAMPLE = 60  # characters of a candidate in a warning
+
+
+class OnTerminal(Observer):
+    """Shows bars, and one line per note, on standard error: bars only if that is a terminal."""
+
+    def note(self, text: str) -> None:
+        """Print a note."""
+        click.echo(f"note: {text}", err=True)
+
+    def counting(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Show a bar."""
+        return progress_bar("counting reports")
+
+    def searching(self) -> AbstractContextManager[Callable[[int, int], None]]:
+        """Show a bar."""
+        return progress_bar("looking for strings, step by step")
+
+    def maximising(self) -> AbstractContextManager[Callable[[int, float], None]]:
+        """Show passes and the gap."""
+        return pass_counter("maximising the likelihood")
 
 
 def decode_metric(

@@ -82,7 +82,7 @@ class DecodeInput:
     @property
     def misfit(self) -> Misfit | None:
         """What the metric's parameters make next to impossible in the counts, if anything."""
-        from hubbub.inference.misfit import misfit  # noqa: PLC0415 - see `cli.group`
+        from hubbub.inference.misfit import misfit  # noqa: PLC0415 - see `cli`
 
         metric = self.metric
         if metric.type.width is not None:  # `known_rates` checks these
@@ -199,7 +199,7 @@ def decoder_of(metric: Metric) -> TypeDecoder[Any]:
 
 @cache
 def _decoder_named(name: str) -> TypeDecoder[Any] | None:
-    from importlib.metadata import EntryPoint, entry_points  # noqa: PLC0415 - see `cli.group`
+    from importlib.metadata import EntryPoint, entry_points  # noqa: PLC0415 - see `cli`
 
     built_in = [EntryPoint(name, _BUILT_IN[name], ENTRY_POINTS)] if name in _BUILT_IN else []
     for point in (*built_in, *entry_points(group=ENTRY_POINTS, name=name)):

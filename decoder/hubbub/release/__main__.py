@@ -1,5 +1,5 @@
 """`python -m hubbub.release`."""
 
-from hubbub.release.cli.group import main
+from hubbub.release.cli import main
 
 main(prog_name="hubbub-release")

@@ -214,11 +214,9 @@ class Dataset:
         Parameters
         ----------
         column : str
-            Which column, one of those that were declared with bounds.
-        epsilon : number or str
-            What the release may cost of the ledger's epsilon, exactly.
-        delta : number or str
-            What it may cost of the ledger's delta; above 0, the noise is Gaussian.
+            One of the columns that were declared with bounds.
+        epsilon, delta : number or str
+            As for `count`.
         """
         cost, bounds = _cost(epsilon, delta), self._lattice("sum", column)
         mechanism = counts.bounded_sum(
@@ -238,11 +236,9 @@ class Dataset:
         Parameters
         ----------
         column : str
-            Which column, one of those that were declared with bounds.
-        epsilon : number or str
-            What the release may cost of the ledger's epsilon, exactly.
-        delta : number or str
-            What it may cost of the ledger's delta; above 0, the noise is Gaussian.
+            One of the columns that were declared with bounds.
+        epsilon, delta : number or str
+            As for `count`.
         """
         cost, bounds = _cost(epsilon, delta), self._lattice("mean", column)
         mechanism = counts.bounded_mean(
@@ -273,11 +269,9 @@ class Dataset:
         Parameters
         ----------
         column : str
-            Which column, one of those that were declared.
-        epsilon : number or str
-            What the release may cost of the ledger's epsilon, exactly.
-        delta : number or str
-            What it may cost of the ledger's delta; must be above 0 if there are no public keys.
+            One of the declared columns.
+        epsilon, delta : number or str
+            As for `count`; delta must be above 0 if there are no public keys.
         bins : sequence of str, optional
             Public keys; by default those that were declared, if any were.
         edges : sequence of float, optional
@@ -288,11 +282,6 @@ class Dataset:
         total : bool
             Whether the number of rows with any key is released as well, for a tenth of epsilon. It
             makes shares of counts.
-
-        Raises
-        ------
-        QueryError, BudgetError, DataError
-            As `count`.
         """
         cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
         self.declaration.require("histogram", column)
@@ -349,11 +338,11 @@ class Dataset:
         Parameters
         ----------
         column : str
-            Which column, one of those that were declared with bounds.
+            One of the columns that were declared with bounds.
         level : number or str
             Share of values below, in (0, 1): "1/2", "1/3", 0.95.
         epsilon : number or str
-            What the release may cost of the ledger's epsilon, exactly.
+            As for `count`.
         options : int
             Values to choose from, evenly spaced from bound to bound: of whole numbers from 0 to 120
             take 121.
@@ -381,13 +370,11 @@ class Dataset:
         Parameters
         ----------
         column : str
-            Which column, one of those that were declared with bounds.
+            One of the columns that were declared with bounds.
         width : float
             A proposed bound on what one user moves it by, chosen without looking at the data.
-        epsilon : number or str
-            What the release may cost of the ledger's epsilon, exactly.
-        delta : number or str
-            What it may cost of the ledger's delta; above 0.
+        epsilon, delta : number or str
+            As for `count`; delta is above 0.
         """
         cost, bounds = _cost(epsilon, delta), self._lattice("quantile", column)
         mechanism = selection.median_by_test(
@@ -418,11 +405,9 @@ class Dataset:
         Parameters
         ----------
         column : str
-            Which column, one of those that were declared.
-        epsilon : number or str
-            What the release may cost of the ledger's epsilon, exactly.
-        delta : number or str
-            What it may cost of the ledger's delta; 0 with public keys, above 0 without.
+            One of the declared columns.
+        epsilon, delta : number or str
+            As for `count`; delta is 0 with public keys, above 0 without.
         options : sequence of str, optional
             Public keys; by default those that were declared, if any were.
         """
@@ -455,11 +440,11 @@ class Dataset:
         Parameters
         ----------
         column : str
-            Which column, one of those that were declared.
+            One of the declared columns.
         best : int
             How many keys are released.
         epsilon : number or str
-            What the release may cost of the ledger's epsilon, exactly.
+            As for `count`.
         options : sequence of str, optional
             By default the column's declared bins.
         """
@@ -507,10 +492,8 @@ class Dataset:
             declared bounds are float64 (not clipped; nan for null), others text (None for null).
         limits : (float, float)
             Between which the answer lies; public.
-        epsilon : number or str
-            What the release may cost of the ledger's epsilon, exactly.
-        delta : number or str
-            What it may cost of the ledger's delta; 0 for a median.
+        epsilon, delta : number or str
+            As for `count`; delta is 0 for a median.
         blocks : int
             More of them need less noise, but make each estimate worse.
         method : "median", "mean" or "mode"
@@ -570,16 +553,9 @@ class Dataset:
         Parameters
         ----------
         column : str
-            Which column, one of those that were declared.
-        epsilon : number or str
-            What the release may cost of the ledger's epsilon, exactly.
-        delta : number or str
-            What it may cost of the ledger's delta; above 0.
-
-        Raises
-        ------
-        QueryError, BudgetError, DataError
-            As `count`.
+            One of the declared columns.
+        epsilon, delta : number or str
+            As for `count`; delta is above 0.
         """
         cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
         self.declaration.require("candidates", column)

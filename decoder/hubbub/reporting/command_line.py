@@ -1,22 +1,73 @@
-"""What commands share: lazy loading, which files they write, how errors and progress are shown.
+"""What commands share: lazy loading, files that are written, errors, progress.
 
-Errors that a command expects are one line on standard error, and exit code 1.
+A file is written whole or not at all, and known to be possible before the work begins: a reader of
+the old one never sees half of a new one. Errors that a command expects are one line on standard
+error, and exit code 1.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import errno
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
 from hubbub.protocol.errors import HubbubError, OptionError
-from hubbub.reporting.formats.files import check_output_paths
+
+STDOUT = "-"
+
+
+def refuse_place(target: Path) -> None:
+    """Refuse a file that can't be made; its folder must exist, for its name may be mistyped."""
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    folder = target.parent
+    if not folder.exists():
+        raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
+    fault = None
+    if not folder.is_dir():
+        fault = errno.ENOTDIR
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        fault = errno.EACCES
+    if fault is not None:
+        raise OSError(fault, os.strerror(fault), str(target))
+
+
+def check_output_paths(paths: Sequence[str]) -> None:
+    """Refuse files that can't be made (OSError), or of which one is named twice (ValueError)."""
+    for path in paths:
+        if [os.path.normpath(other) for other in paths].count(os.path.normpath(path)) > 1:
+            raise ValueError(f"{path!r} is given twice; each result needs a file of its own")
+    for path in paths:
+        if path != STDOUT:
+            refuse_place(Path(path))
+
+
+def atomic_write(target: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Make a file of what a function writes, or leave everything as it was."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            write(file)
+        temporary.replace(target)
+    except OSError as error:
+        if error.filename in {
+            None,
+            str(temporary),
+        }:  # a full disk names none; nobody asked for that
+            error.filename, error.filename2 = str(target), None
+        raise
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
 
 
 class LazyGroup(click.Group):

@@ -22,9 +22,9 @@ from hubbub.decoder.pipeline import decode_metric
 from hubbub.inference.arrays import FloatArray
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.registry import Registry
+from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.estimates import Block, Estimates, Heading, Line, Table, headings
 from hubbub.reporting.formats.data_files import write_json
-from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.strings import mass_interval
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import certainty

@@ -30,8 +30,8 @@ from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
+from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.html import write_html
 from hubbub.simulations.demo import METRICS
 from hubbub.simulations.experiments.collecting import (

@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[imp
 
 from evaluation.studies.cases import StringsCase, zipf
 from factories import make_metric, make_params, registry_toml
+from hubbub.decoder.cli import main
 from hubbub.decoder.cli.decode import decode
-from hubbub.decoder.cli.group import main
 from hubbub.decoder.options import MIN_REPORTS
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType

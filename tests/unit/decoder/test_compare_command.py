@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from hubbub.decoder import compare_metric
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.decoder.comparing import group_source
 from hubbub.decoder.reports import StoredReports
 from hubbub.protocol.errors import HubbubError, OptionError

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from scipy import optimize, stats
 
 from factories import make_metric, registry_toml
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.inference.ratios import bit_ratios
 from hubbub.planning.amplification import blanket_delta
 from hubbub.planning.privacy import Situation, group_figures, metric_figures

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from factories import registry_toml
 from hubbub.decoder import compare_metric, decode_metric
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.decoder.comparing import group_source
 from hubbub.decoder.reports import StoredReports
 from hubbub.inference.errors import UndecodableError

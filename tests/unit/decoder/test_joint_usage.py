@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from factories import make_metric, registry_toml
 from hubbub.decoder import decode_metric
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.protocol.errors import OptionError
 from hubbub.protocol.metrics import Metric
 from unit.decoder.joint_tables import BY_SITE, enum_metric, noise

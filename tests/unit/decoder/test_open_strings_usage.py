@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.decoder.options import MIN_REPORTS
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric

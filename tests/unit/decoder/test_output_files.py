@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from factories import registry_toml
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
+from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.writers import DECODED, validate_output_formats, write_results
 from hubbub.reporting.strings import COLUMNS, strings_estimates
 from unit.decoder.decodings import make_decoding

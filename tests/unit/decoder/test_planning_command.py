@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from factories import make_metric, registry_toml
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.planning.goals import Goal
 from hubbub.planning.histories import link_information, right_links
 from hubbub.planning.joint import table_goal

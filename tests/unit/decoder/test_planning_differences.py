@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from evaluation.studies.arms import CategoryArms, NumberArms, StringArms
 from evaluation.studies.categories import PAPER
 from factories import make_params
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.inference.errors import PlanError
 from hubbub.inference.numbers.decoding import cell_chances, cell_weights
 from hubbub.planning.differences import difference_goal

@@ -6,7 +6,7 @@ import math
 import pytest
 from click.testing import CliRunner, Result
 
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.planning.goals import Schedule, entry_text
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams

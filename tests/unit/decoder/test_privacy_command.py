@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.params import RapporParams

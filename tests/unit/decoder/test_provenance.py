@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from factories import make_params, registry_toml
 from hubbub.decoder import CohortCounts
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.reporting.provenance import canonical, counts_source, digest, file_source
 from unit.decoder.stores import filled_store, plausible_records
 

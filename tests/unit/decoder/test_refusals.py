@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from pyarrow import parquet
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from unit.decoder.stores import filled_store, plausible_records
 
 TODAY = dt.date(2026, 11, 1)

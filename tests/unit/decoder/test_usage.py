@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 
 _STORED = ["homepage", "--metrics", "metrics.toml"]
 _COUNTED = ["--params", "params.csv", "--counts", "counts.csv"]

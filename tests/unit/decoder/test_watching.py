@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from scipy import stats
 
 from factories import make_metric, registry_toml
-from hubbub.decoder.cli.group import main
+from hubbub.decoder.cli import main
 from hubbub.decoder.watching import news
 from hubbub.decoder.watching.news import message_of
 from hubbub.decoder.watching.options import load_watch

@@ -10,7 +10,7 @@ from hubbub.planning.search import plan
 from hubbub.planning.strings import StringsGoal
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
-from hubbub.simulations.cli.group import run
+from hubbub.simulations.cli import run
 from hubbub.simulations.demo import METRICS
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"

@@ -78,16 +78,16 @@ def compare(control: str, treatment: str, sample_ratio: float | None, **options:
 
     This works best for groups of different clients, such as the arms of an experiment. You can also
     compare two periods of the same clients, but the intervals are then wider than they need to be.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
     with cli_errors():
         files, safe = options.pop("files"), options.pop("spreadsheet_safe")
         options["where"] = where_of(options["where"])
         chosen = DecodeOptions(**options, method="regression")
         check_options(chosen)
-        from hubbub.decoder import comparing  # noqa: PLC0415 - as `cli.decode`
-        from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415
-        from hubbub.inference.parallel import one_thread  # noqa: PLC0415
-        from hubbub.reporting.formats import writers  # noqa: PLC0415
+        from hubbub.decoder import comparing
+        from hubbub.decoder.pipeline import OnTerminal
+        from hubbub.inference.parallel import one_thread
+        from hubbub.reporting.formats import writers
 
         writers.check_output_option(files)
         groups = comparing.CompareOptions(control, treatment, chosen, sample_ratio)

@@ -142,7 +142,7 @@ def decode(**options: Any) -> None:
     take none either: the result is their mean, and their variance if the metric asks for it.
     Metrics of type open-string need none, because their strings are found prefix by prefix;
     --candidates adds strings to test in any case.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
     with cli_errors():
         options["candidates"] = by_field("candidates", options["candidates"])
         options["where"] = where_of(options["where"])
@@ -150,14 +150,14 @@ def decode(**options: Any) -> None:
         chosen = DecodeOptions(**options)
         check_options(chosen)
         # Imported here, so that --help and mistakes wait for no numerical library.
-        from hubbub.decoder import pipeline  # noqa: PLC0415
-        from hubbub.decoder.cli.progress import OnTerminal  # noqa: PLC0415
-        from hubbub.inference.parallel import one_thread  # noqa: PLC0415
-        from hubbub.reporting.formats import writers  # noqa: PLC0415
+        from hubbub.decoder.pipeline import OnTerminal
+        from hubbub.decoder.pipeline import decode as decode_options
+        from hubbub.inference.parallel import one_thread
+        from hubbub.reporting.formats import writers
 
         writers.check_output_option(files)
         # Last digits depend on how many threads linear algebra takes; results must not.
         with one_thread():
             stated = writers.needs_provenance(files)
-            found = pipeline.decode(chosen, OnTerminal(), provenance=stated)
+            found = decode_options(chosen, OnTerminal(), provenance=stated)
             writers.write_results(found, files, spreadsheet_safe=safe)

@@ -44,10 +44,10 @@ def watch(file: str, once: bool, until: dt.date | None) -> None:
       0  all results exist, and neither the newest nor those just made have news
       3  all results exist, and some of those have news
       1  a result couldn't be made or a webhook didn't accept it; the next run tries again
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
     if until is not None and not once:
         raise click.UsageError("--until needs --once.")
-    from hubbub.protocol.errors import HubbubError  # noqa: PLC0415 - see `cli.group`
+    from hubbub.protocol.errors import HubbubError
 
     if once:
         with cli_errors():
@@ -68,12 +68,12 @@ def watch(file: str, once: bool, until: dt.date | None) -> None:
 
 def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
     """Do what is due; return the exit code, and the seconds until more is."""
-    from hubbub.decoder.watching import running  # noqa: PLC0415 - see `cli.group`
-    from hubbub.decoder.watching.index import write_overview  # noqa: PLC0415
-    from hubbub.decoder.watching.news import tell  # noqa: PLC0415
-    from hubbub.decoder.watching.options import load_watch  # noqa: PLC0415
-    from hubbub.decoder.watching.results import Result, reports_in  # noqa: PLC0415
-    from hubbub.protocol.errors import Option, OptionError  # noqa: PLC0415
+    from hubbub.decoder.watching import running
+    from hubbub.decoder.watching.index import write_overview
+    from hubbub.decoder.watching.news import tell
+    from hubbub.decoder.watching.options import load_watch
+    from hubbub.decoder.watching.results import Result, reports_in
+    from hubbub.protocol.errors import Option, OptionError
 
     watch = load_watch(file)
     due = running.last_day(watch, dt.datetime.now(dt.UTC))

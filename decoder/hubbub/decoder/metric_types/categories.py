@@ -13,7 +13,7 @@ from hubbub.decoder.type_decoder import (
     refuse_lists_and_reports,
 )
 from hubbub.inference.categories.decoding import decode_categories
-from hubbub.inference.ratios import Ratios, filter_ratios
+from hubbub.inference.ratios import Ratios
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
@@ -76,10 +76,6 @@ class CategoryDecoder(TypeDecoder[_Type]):
             correction=data.correction,
             sequential=options.sequential,
         )
-
-    def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
-        """Return the ratios of two values that set a bit each: both play the same part."""
-        return (filter_ratios(params, reports),)
 
 
 class BooleanDecoder(CategoryDecoder[BooleanType]):

@@ -12,12 +12,10 @@ from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.categories.decoding import CategoryDecoding
 from hubbub.inference.joint.decoding import JointDecoding, decode_joint
 from hubbub.inference.joint.table import FieldLabels
-from hubbub.inference.ratios import Ratios, filter_ratios
 from hubbub.protocol.errors import OptionError
 from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
 from hubbub.reporting.categories import category_findings
 from hubbub.reporting.estimates import Estimates, Finding
 from hubbub.reporting.joint import joint_estimates
@@ -58,10 +56,6 @@ class JointDecoder(TypeDecoder[JointType]):
         findings = _findings(found, anomalies)
         provenance = data.made_by("one value a tuple")
         return joint_estimates(found, findings, anomalies, provenance, detected_only, rows)
-
-    def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
-        """Return the ratios of two tuples without a common bit: both play the same part."""
-        return (filter_ratios(params, reports),)
 
 
 def string_fields(metric_type: JointType) -> list[str]:

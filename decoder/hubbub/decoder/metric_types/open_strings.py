@@ -9,11 +9,9 @@ from hubbub.decoder.candidates import CandidateLists, list_candidates, plain_lis
 from hubbub.decoder.options import DecodeOptions
 from hubbub.decoder.type_decoder import DecodeInput, Observer, TypeDecoder, refuse_beyond_counts
 from hubbub.inference.open_strings.decoding import decode_open_strings
-from hubbub.inference.ratios import Ratios, filter_ratios
 from hubbub.protocol.errors import OptionError
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.open_strings import open_estimates
 
@@ -60,7 +58,3 @@ class OpenStringDecoder(TypeDecoder[OpenStringType]):
             )
         anomalies, detected_only, rows = data.shown
         return open_estimates(found, anomalies, data.made_by(METHOD), detected_only, rows)
-
-    def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
-        """Return the ratios of two filters of a bit each: both play the same part."""
-        return (filter_ratios(params, reports),)

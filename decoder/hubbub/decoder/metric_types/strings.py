@@ -19,10 +19,8 @@ from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import LIKELIHOOD, Decoding, decode
 from hubbub.inference.likelihood.choice import Choice, Method
 from hubbub.inference.misfit import overlooked
-from hubbub.inference.ratios import Ratios, filter_ratios
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
 from hubbub.reporting.estimates import Estimates, Finding
 from hubbub.reporting.strings import string_findings, strings_estimates
 from hubbub.reporting.wording import overlooked_finding
@@ -69,10 +67,6 @@ class StringDecoder(TypeDecoder[StringType]):
             correction=data.correction,
             sequential=data.options.sequential,
         )
-
-    def report_ratios(self, params: RapporParams, reports: int = 1) -> tuple[Ratios, ...]:
-        """Return the ratios of two filters without a common bit: both play the same part."""
-        return (filter_ratios(params, reports),)
 
 
 def _decode(

@@ -27,8 +27,8 @@ from hubbub.decoder.watching.results import (
 from hubbub.decoder.watching.running import Fault
 from hubbub.protocol.plurals import counted
 from hubbub.reporting.charts import Chart, Labels, TimeSeries
+from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.estimates import Estimates, Finding, Level, Page, Section, Table, headings
-from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.html import write_html
 from hubbub.reporting.text import shortened, visible
 

@@ -38,9 +38,9 @@ from hubbub.decoder.watching.results import (
     read_result,
     reports_in,
 )
+from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.findings import Finding, Level
-from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.text import visible
 
 _SENT: Final = ".sent.json"

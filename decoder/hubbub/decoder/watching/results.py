@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from hubbub.protocol.errors import HubbubError
+from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.formats.data_files import write_parquet
-from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.html import write_html
 
 INDEX: Final = "index.html"

@@ -151,14 +151,13 @@ def init(
     It asks only for what the options don't say. Clients report once per period.
     docs/understand/planning.md says how the parameters are found; `hubbub-decoder plan` compares
     other ways to ask.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
     explain_missing_packages("collector,decoder")
-    from hubbub.planning import modes  # noqa: PLC0415 - --help stays quick
-    from hubbub.planning.goals import Schedule  # noqa: PLC0415
-    from hubbub.protocol.keys import ADDRESS  # noqa: PLC0415
-    from hubbub.protocol.registry import Registry  # noqa: PLC0415
-    from hubbub.reporting.command_line import cli_errors  # noqa: PLC0415
-    from hubbub.reporting.formats.files import atomic_write  # noqa: PLC0415
+    from hubbub.planning import modes
+    from hubbub.planning.goals import Schedule
+    from hubbub.protocol.keys import ADDRESS
+    from hubbub.protocol.registry import Registry
+    from hubbub.reporting.command_line import atomic_write, cli_errors
 
     with cli_errors():
         schedule = Schedule("once")
@@ -201,10 +200,10 @@ def init(
 
 def _goal(values: Any) -> Goal:
     """Return what the planner is asked."""
-    from hubbub.planning.categories import categories_goal  # noqa: PLC0415
-    from hubbub.planning.limits import DetectionMethod, DetectionTest  # noqa: PLC0415
-    from hubbub.planning.numbers import number_goal  # noqa: PLC0415
-    from hubbub.planning.strings import StringsGoal  # noqa: PLC0415
+    from hubbub.planning.categories import categories_goal
+    from hubbub.planning.limits import DetectionMethod, DetectionTest
+    from hubbub.planning.numbers import number_goal
+    from hubbub.planning.strings import StringsGoal
 
     if values == "text":
         return StringsGoal(

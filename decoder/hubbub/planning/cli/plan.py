@@ -69,9 +69,9 @@ def _ascending(
     """Return lengths such as 4,7."""
     if text is None:
         return None
-    from hubbub.protocol.checks import ascending_integers  # noqa: PLC0415 - see `cli.group`
-    from hubbub.protocol.errors import HubbubError  # noqa: PLC0415
-    from hubbub.protocol.metric_types.open_strings import (  # noqa: PLC0415
+    from hubbub.protocol.checks import ascending_integers
+    from hubbub.protocol.errors import HubbubError
+    from hubbub.protocol.metric_types.open_strings import (
         LONGEST_STEP,
         MOST_STEPS,
     )
@@ -252,7 +252,7 @@ def plan() -> None:
 
     The table compares the best parameters with others. Below it is the entry for metrics.toml.
     docs/understand/planning.md explains the theory and how well simulations agree with it.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
 
 
 @plan.command()
@@ -293,11 +293,11 @@ def strings(
 
     The best parameters are compared with round numbers, with the RAPPOR paper's default moved to
     the same epsilons, and with the best for each number of hashes.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
 
     def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
-        from hubbub.planning.limits import DetectionMethod, DetectionTest  # noqa: PLC0415
-        from hubbub.planning.strings import StringsGoal, string_params  # noqa: PLC0415
+        from hubbub.planning.limits import DetectionMethod, DetectionTest
+        from hubbub.planning.strings import StringsGoal, string_params
 
         test = DetectionTest(candidates, alpha, power, DetectionMethod(method), concentration)
         return StringsGoal(test), string_params(metric) if metric else None
@@ -348,13 +348,13 @@ def open_strings(
       hubbub-decoder plan open --reports 1e6 --longest 8 \\
           --epsilon-permanent inf --epsilon-report 4
       hubbub-decoder plan open --reports 1e6 typed_words --metrics metrics.toml
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
     told = {"--steps": steps, "METRIC": shared["metric"], "--corpus": corpus}
     _one_of({"--longest": longest, **told}, least=0)
     _one_of({"--alphabet": alphabet, **told}, least=0)
 
     def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
-        from hubbub.planning import open_strings as planning  # noqa: PLC0415
+        from hubbub.planning import open_strings as planning
 
         test = planning.open_test(alpha, power, concentration)
         if metric:
@@ -384,13 +384,13 @@ def categories(
       hubbub-decoder plan categories --reports 1e6 theme --metrics metrics.toml
 
     METRIC is the number of categories, or the name of a metric in --metrics.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
     if metric is None or (metrics is None and not metric.isdecimal()):
         raise click.UsageError("METRIC must be a number of categories, or the name of --metrics.")
     number = int(metric) if metrics is None else 0
 
     def goal_of(found: Metric | None) -> tuple[Goal, RapporParams | None]:
-        from hubbub.planning.categories import categories_goal, listed_goal  # noqa: PLC0415
+        from hubbub.planning.categories import categories_goal, listed_goal
 
         if found:
             return listed_goal(found, alpha, power), found.params
@@ -425,13 +425,13 @@ def number(
 
     --share is then a difference between two means, and --error the error of one mean, both as
     fractions of the range.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
     _one_of({"--low": low, "METRIC": shared["metric"]})
     if (low is None) != (high is None):
         raise click.UsageError("--low and --high belong together.")
 
     def goal_of(found: Metric | None) -> tuple[Goal, RapporParams | None]:
-        from hubbub.planning.numbers import mean_goal, number_goal  # noqa: PLC0415
+        from hubbub.planning.numbers import mean_goal, number_goal
 
         if found:
             return mean_goal(found, alpha, power), found.params
@@ -458,11 +458,11 @@ def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: A
 
     If each cell has its own bit, you may leave out --k, --h and --m. A table with more cells than
     --max-bits is hashed.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
     _one_of({"--cells": cells, "METRIC": shared["metric"]})
 
     def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
-        from hubbub.planning.joint import joint_goal, table_goal  # noqa: PLC0415
+        from hubbub.planning.joint import joint_goal, table_goal
 
         if metric:
             return joint_goal(metric, alpha, power), metric.params
@@ -525,16 +525,16 @@ def compare(
     \b
       hubbub-decoder plan compare theme --metrics metrics.toml --difference 0.01 --share 0.3
       hubbub-decoder plan compare theme --metrics metrics.toml --reports 1e5 --sequential
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
     if difference is None and reports is None:
         raise click.UsageError("Missing option '--difference' or '--reports'.")
     if (difference or 0.0) + asked["share"] > 1:
         raise click.UsageError("--difference and --share must be at most 1 together.")
-    from hubbub.planning import search  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
-    from hubbub.planning.differences import difference_goal  # noqa: PLC0415
-    from hubbub.planning.result import plan_estimates  # noqa: PLC0415
-    from hubbub.protocol.registry import Registry  # noqa: PLC0415
-    from hubbub.reporting.formats.writers import write_results  # noqa: PLC0415
+    from hubbub.planning import search
+    from hubbub.planning.differences import difference_goal
+    from hubbub.planning.result import plan_estimates
+    from hubbub.protocol.registry import Registry
+    from hubbub.reporting.formats.writers import write_results
 
     with cli_errors():
         found = Registry.load(metrics)[metric]
@@ -587,19 +587,16 @@ def _run(
     asked = (clients, reports, share, error)
     if all(each is None for each in asked):
         if way is not periods:
-            raise click.UsageError(
-                "Missing option '--clients', '--reports', '--share' or '--error': what is there, "
-                "or wanted."
-            )
+            raise click.UsageError("Give one of --clients, --reports, --share or --error.")
         clients = _USUAL_CLIENTS
-    from hubbub.planning import modes, search  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
-    from hubbub.planning.goals import Schedule  # noqa: PLC0415
-    from hubbub.planning.noise import Budget  # noqa: PLC0415
-    from hubbub.planning.result import plan_estimates  # noqa: PLC0415
-    from hubbub.protocol.checks import metric_name  # noqa: PLC0415
-    from hubbub.protocol.params import RapporParams  # noqa: PLC0415
-    from hubbub.protocol.registry import Registry  # noqa: PLC0415
-    from hubbub.reporting.formats.writers import write_results  # noqa: PLC0415
+    from hubbub.planning import modes, search
+    from hubbub.planning.goals import Schedule
+    from hubbub.planning.noise import Budget
+    from hubbub.planning.result import plan_estimates
+    from hubbub.protocol.checks import metric_name
+    from hubbub.protocol.params import RapporParams
+    from hubbub.protocol.registry import Registry
+    from hubbub.reporting.formats.writers import write_results
 
     with cli_errors():
         metric_name("--name", name)

@@ -77,22 +77,22 @@ def privacy(
     all histories that record at the same times; with memory = "value", nothing bounds what a change
     reveals. "Known after" is how many of a client's reports show its permanent response, with the
     given probability, to someone who can link them. docs/understand/proofs.md explains all of it.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
     if reports is not None and reports > _MOST_REPORTS:  # sums would take minutes, or overflow
         raise click.BadParameter(
             f"{reports:,} must be at most {_MOST_REPORTS:,}, whose bounds hold for more, too",
             param_hint="'--reports'",
         )
-    from hubbub.planning.histories import LifetimeBudget  # noqa: PLC0415
-    from hubbub.planning.privacy import (  # noqa: PLC0415
+    from hubbub.planning.histories import LifetimeBudget
+    from hubbub.planning.privacy import (
         Situation,
         group_figures,
         metric_figures,
         privacy_estimates,
         registry_figures,
     )
-    from hubbub.protocol.registry import Registry  # noqa: PLC0415 - see `hubbub.decoder.cli.group`
-    from hubbub.reporting.formats.writers import write_results  # noqa: PLC0415
+    from hubbub.protocol.registry import Registry
+    from hubbub.reporting.formats.writers import write_results
 
     with cli_errors():
         registry = Registry.load(metrics)
@@ -131,14 +131,13 @@ def catalogue(metrics: tuple[Path, ...], output: Path) -> None:
     device; both epsilons and why they hold; what can be linked; its readers; and its versions. If
     you give several registries, the last one is in force and the others are its history, oldest
     first. The pages need no scripts and load nothing from other hosts.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
     explain_missing_packages("collector,decoder")
-    from hubbub.planning.catalogue import pages  # noqa: PLC0415 - --help stays quick
-    from hubbub.protocol.registry import Registry  # noqa: PLC0415
-    from hubbub.reporting.command_line import cli_errors  # noqa: PLC0415
-    from hubbub.reporting.estimates import Estimates  # noqa: PLC0415
-    from hubbub.reporting.formats.files import atomic_write  # noqa: PLC0415
-    from hubbub.reporting.formats.html import write_html  # noqa: PLC0415
+    from hubbub.planning.catalogue import pages
+    from hubbub.protocol.registry import Registry
+    from hubbub.reporting.command_line import atomic_write, cli_errors
+    from hubbub.reporting.estimates import Estimates
+    from hubbub.reporting.formats.html import write_html
 
     with cli_errors():
         history = [Registry.load(each) for each in metrics]

@@ -1,9 +1,31 @@
-"""The command line of releases."""
+"""The command `hubbub-release`."""
+
+from __future__ import annotations
 
 from hubbub.protocol.commands import begin_command
 
 begin_command("release")  # before the imports that take longest
 
-from hubbub.release.cli.group import main  # noqa: E402
+import click
 
-__all__ = ["main"]
+from hubbub.release.cli.commands import COMMANDS
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hubbub")
+def main() -> None:
+    """Publish facts about a table of raw data, with differential privacy for the people in it.
+
+    \b
+      hubbub-release init DATA --user-column ID --epsilon 3 --delta 1e-6 --ledger L.db
+      hubbub-release histogram city --ledger L.db --epsilon 0.5 --delta 1e-7 --output cities.csv
+      hubbub-release ledger L.db
+
+    Every query spends part of the ledger's budget before it is answered. The curator of the data
+    must be trusted; the readers of what is published needn't be. docs/understand/mechanisms.md
+    explains all of it.
+    """
+
+
+for command in COMMANDS:
+    main.add_command(command)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import functools
-import io
-import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hubbub.reporting.command_line import cli_errors
-
-if TYPE_CHECKING:
-    from hubbub.reporting.estimates import Estimates
 
 Command = Callable[..., None]
 LEDGER = ".ledger.db"
@@ -31,8 +26,8 @@ class ExactNumber(click.ParamType):  # type: ignore[type-arg]  # a generic only 
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Fraction:
         """Return the fraction, or refuse it by name."""
-        from hubbub.release.errors import QueryError  # noqa: PLC0415 - --help stays quick
-        from hubbub.release.noise import fraction  # noqa: PLC0415
+        from hubbub.release.errors import QueryError
+        from hubbub.release.noise import fraction
 
         try:
             return fraction("number", value)
@@ -137,47 +132,6 @@ spreadsheet_option = click.option(
     is_flag=True,
     help="In CSV, put ' before keys that a spreadsheet would run as a formula.",
 )
-
-
-def validate_output_formats(files: Sequence[str], *, pictures: bool) -> None:
-    """Refuse files that can't be written, before anything is spent."""
-    from hubbub.reporting.formats import writers  # noqa: PLC0415 - --help stays quick
-
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a key that it can't show loses nothing
-    writers.check_output_option(files, pictures=pictures)
-
-
-def show_and_write(result: Estimates, files: Sequence[str], *, spreadsheet_safe: bool) -> None:
-    """Write what was paid for, and show it; all of it, if a file couldn't be written."""
-    from hubbub.release.result import unabridged  # noqa: PLC0415 - as above
-    from hubbub.reporting.formats import writers  # noqa: PLC0415
-    from hubbub.reporting.formats.files import STDOUT  # noqa: PLC0415
-
-    fault = write_each(result, files, spreadsheet_safe=spreadsheet_safe)
-    shown = unabridged(result) if fault else result
-    stdout = [path for path in files if path == STDOUT]
-    writers.write_results(shown, stdout, spreadsheet_safe=spreadsheet_safe)
-    if fault is not None:
-        raise fault
-
-
-def write_each(
-    result: Estimates, files: Sequence[str], *, spreadsheet_safe: bool = False
-) -> OSError | None:
-    """Write every file that can be written; return why another one couldn't."""
-    from functools import partial  # noqa: PLC0415 - as above
-
-    from hubbub.reporting.formats import writers  # noqa: PLC0415
-    from hubbub.reporting.formats.data_files import write_csv  # noqa: PLC0415
-
-    csv, fault = partial(write_csv, spreadsheet_safe=spreadsheet_safe), None
-    for path in files:
-        try:
-            writers.write_files(result, [path], csv)
-        except OSError as error:
-            fault = error
-    return fault
 
 
 def with_errors(command: Command) -> Command:

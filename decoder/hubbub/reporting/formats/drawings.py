@@ -29,7 +29,7 @@ Spec = dict[str, Any]
 WIDTH = 420.0  # pixels: letters of 13 are above 11 on a phone
 _NAME, _LETTER, _LEFT = 24, 6.8, 58.0  # columns of a name, pixels of one, room for a y axis
 _POINTS, _CELLS, _MARKED = 1_000, 40, 24  # more points are cells; lines of more have no marks
-_INK, _ACCENT, _FILL = "var(--ink)", "var(--accent)", "var(--mark)"
+_INK, _ACCENT, _FILL, _QUIET = "var(--ink)", "var(--accent)", "var(--mark)", "var(--quiet)"
 _COLOURS = (_ACCENT, "var(--series1)", "var(--series2)", "var(--series3)")
 _SHAPES, _DASHES = ("circle", "square", "triangle-up", "diamond"), ([1, 0], [6, 3], [2, 3], [8, 3])
 _DASHED = {"type": "line", "color": _INK, "strokeWidth": 1.5, "strokeDash": [5, 3]}
@@ -146,7 +146,7 @@ def _stack(chart: charts.Stack) -> Spec:
     ends = list(itertools.accumulate((max(part, 0.0) for part in parts), initial=0.0))
     x = _axis(chart.labels.x, "%", domain=[0, max(ends[-1], 100.0)], nice=False)
     layer = _layer("rect", _rows(n=names, l=ends[:-1], h=ends[1:]), {"opacity": 1}, x=x("l"),
-                   x2={"field": "h"}, fill=_by_name(names, (_FILL, "var(--shade2)")))
+                   x2={"field": "h"}, fill=_by_name(names, (_FILL, "var(--rest)")))
     return _view([layer], 40, left=18, top=8, below=60 + 19 * len(names))
 
 
@@ -181,7 +181,7 @@ def _scatter(chart: charts.ScatterPlot) -> Spec:
 def _cloud(x: FloatArray, y: FloatArray, across: Any, up: Any, logs: tuple[bool, bool]) -> Spec:
     """Draw points; of many, cells in steps of the logarithm of how many points they hold."""
     if len(x) <= _POINTS:
-        look = {"color": _ACCENT, "opacity": 0.5, "size": 16}
+        look = {"color": _QUIET, "opacity": 0.5, "size": 16}
         return _layer("point", _rows(x=x, y=y), look, x=across("x"), y=up("y"))
     edges = [(np.geomspace if log else np.linspace)(of.min(), of.max(), _CELLS + 1).tolist()
              for of, log in zip((x, y), logs, strict=True)]
@@ -189,7 +189,7 @@ def _cloud(x: FloatArray, y: FloatArray, across: Any, up: Any, logs: tuple[bool,
     table = [{"l": edges[0][i], "r": edges[0][i + 1], "b": edges[1][j], "t": edges[1][j + 1],
               "n": round(counts[i, j] / counts.max(), 1)} for i, j in np.argwhere(counts).tolist()]
     depth = {"field": "n", "type": "quantitative", "legend": None, "scale": None}
-    return _layer("rect", table, {"color": _FILL}, x=across("l"), x2={"field": "r"}, y=up("b"),
+    return _layer("rect", table, {"color": _QUIET}, x=across("l"), x2={"field": "r"}, y=up("b"),
                   y2={"field": "t"}, fillOpacity=depth)
 
 
@@ -214,7 +214,7 @@ def _xy(chart: charts.XYChart) -> Spec:
         marked = each.style == "points" or (each.style == "line" and len(x) <= _MARKED)
         if each.style == "cloud":
             layers.append(_cloud(x, y, across, up, logs))
-            looks.append((_ACCENT, "circle", [1, 0]))
+            looks.append((_QUIET, "circle", [1, 0]))
         elif each.style == "reference":
             looks.append((_INK, "stroke", [5, 3]))
         else:

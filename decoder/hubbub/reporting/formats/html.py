@@ -23,9 +23,9 @@ import vl_convert
 from markupsafe import Markup
 
 from hubbub.reporting.charts import Chart
+from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.estimates import Block, Estimates, Line, Table
 from hubbub.reporting.formats.drawings import WIDTH, draw
-from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.text import plain_console, shortened, show
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import BinaryIO
 
 import click
 
+from hubbub.reporting.command_line import STDOUT, atomic_write, check_output_paths
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.data_files import write_csv, write_json, write_parquet
-from hubbub.reporting.formats.files import STDOUT, atomic_write, check_output_paths
 from hubbub.reporting.text import show, stdout_console
 
 Writer = Callable[[Estimates, BinaryIO], None]

@@ -21,6 +21,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.decoding import Decoding
 from hubbub.protocol.params import RapporParams
 from hubbub.reporting.charts import Chart, GroupedBars, Histogram, Labels, Series, XYChart
+from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.estimates import (
     Block,
     Estimates,
@@ -33,7 +34,6 @@ from hubbub.reporting.estimates import (
     headings,
 )
 from hubbub.reporting.formats.data_files import write_json
-from hubbub.reporting.formats.files import atomic_write
 from hubbub.reporting.formats.html import write_html, write_picture
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import certainty

@@ -6,6 +6,10 @@ seconds to import, and a person who asks for --help shouldn't wait for them.
 
 from __future__ import annotations
 
+from hubbub.protocol.commands import begin_command
+
+begin_command("simulations")  # before the imports that take longest
+
 import datetime as dt
 import math
 import secrets
@@ -159,7 +163,7 @@ def _folder(default: str, what: str = "all results") -> Callable[[_Command], _Co
 
 def _make_folder(folder: Path) -> None:
     """Make a folder for results, in one that exists, for its name may be mistyped."""
-    from hubbub.reporting.formats.files import refuse_place
+    from hubbub.reporting.command_line import refuse_place
 
     if folder.parent == _OUT:  # all results are in it unless another folder is named
         _OUT.mkdir(exist_ok=True)
@@ -436,7 +440,6 @@ def _simulation(
 ) -> Callable[[Path, int, Callable[[int, int], None], dict[str, Any]], SimulationResult]:
     """Return a function that simulates the population: of a folder, workers, a bar, and options."""
     from hubbub.protocol.errors import ParameterError
-    from hubbub.simulations.cli.group import category_experiment, joint_experiment
     from hubbub.simulations.experiments.collecting import run_through_collector
     from hubbub.simulations.experiments.experiment import run_in_memory
     from hubbub.simulations.experiments.result import experiment_result

@@ -1,8 +1,10 @@
-"""`hubbub-release QUERY`: options into one call of a `Dataset`, and its result into files."""
+"""`hubbub-release init`, `ledger` and QUERY: options into one call of a `Dataset`."""
 
 from __future__ import annotations
 
 import functools
+import io
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +17,7 @@ from hubbub.release.cli.options import (
     LEDGER,
     ExactNumber,
     Range,
+    by_column,
     data_option,
     delta_option,
     delta_option_of_keys,
@@ -24,15 +27,163 @@ from hubbub.release.cli.options import (
     ledger_option,
     newlines_option,
     output_option,
-    show_and_write,
     spreadsheet_option,
-    validate_output_formats,
     with_errors,
 )
+from hubbub.reporting.command_line import only_files
 
 if TYPE_CHECKING:
     from hubbub.release.dataset import Dataset
     from hubbub.reporting.estimates import Estimates
+
+
+@click.command()
+@click.argument("data")
+@click.option(
+    "--user-column", required=True, metavar="COLUMN", help="Column that names each row's person."
+)
+@click.option("--columns", metavar="A,B,...", help="Columns that queries may use.  [default: all]")
+@click.option(
+    "--bounds",
+    multiple=True,
+    metavar="COLUMN=LOW:HIGH",
+    help="The range of a column of numbers; values are clipped to it. May be repeated.",
+)
+@click.option(
+    "--bins",
+    multiple=True,
+    metavar="COLUMN=A,B,...",
+    help="Public keys of a column, or @FILE with one per line. May be repeated.",
+)
+@click.option(
+    "--rows-per-user",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Most rows per user that count.",
+)
+@click.option(
+    "--excess",
+    default="sample",
+    show_default=True,
+    type=click.Choice(["sample", "refuse"]),
+    help="If a user has more rows: draw a sample of them, or refuse the data.",
+)
+@click.option(
+    "--epsilon",
+    required=True,
+    type=ExactNumber(),
+    help="The whole budget; an exact number, such as 3, 0.1 or 1/3.",
+)
+@click.option(
+    "--delta",
+    default="0",
+    show_default=True,
+    type=ExactNumber(),
+    help="Delta of the whole budget; choose it far below 1 / number of users.",
+)
+@click.option(
+    "--composition",
+    default="basic",
+    show_default=True,
+    type=click.Choice(["basic", "zcdp"]),
+    help="How costs add up; can't be changed later. basic: the sums of epsilons and of deltas; "
+    "zcdp: far less for many small queries, more for a few large ones.",
+)
+@click.option(
+    "--ledger",
+    metavar="FILE",
+    help=f"The ledger to create.  [default: DATA{LEDGER}]",
+)
+@newlines_option
+@with_errors
+def init(
+    data: str,
+    user_column: str,
+    columns: str | None,
+    bounds: tuple[str, ...],
+    bins: tuple[str, ...],
+    rows_per_user: int,
+    excess: str,
+    epsilon: Fraction,
+    delta: Fraction,
+    composition: str,
+    ledger: str | None,
+    newlines_in_cells: bool,
+) -> None:
+    """Declare a table and its budget, once and for all.
+
+    DATA is a file (.parquet, .csv, .csv.gz, .arrow, .feather) or a directory of files of one
+    format. Releases hide whether any one user's rows, up to --rows-per-user of them, are in the
+    data. Bounds and bins are public: choose them without looking at the data. The ledger is as
+    confidential as the data.
+    """
+    from hubbub.release.dataset import Dataset
+    from hubbub.release.ledger import shown
+    from hubbub.reporting.text import visible
+
+    ranges = {
+        column: Range().convert(text, None, None)
+        for column, text in by_column("--bounds", bounds).items()
+    }
+    keys = {column: keys_of(text) for column, text in by_column("--bins", bins).items()}
+    made = Dataset.create(
+        data,
+        ledger=ledger or f"{Path(data)}{LEDGER}",
+        user_column=user_column,
+        epsilon=epsilon,
+        delta=delta,
+        rows_per_user=rows_per_user,
+        excess=excess,
+        columns=None if columns is None else columns.split(","),
+        bounds=ranges,
+        bins=keys,
+        composition=composition,
+        newlines_in_cells=newlines_in_cells,
+    )
+    with made:
+        held = ", ".join(map(visible, made.declaration.columns))
+        click.echo(f"{made.ledger.path}: {shown(made.ledger.budget)}, {composition} composition")
+        click.echo(f"columns: {held or 'none but that of users'}")
+
+
+@click.command()
+@click.argument("ledger")
+@click.option(
+    "--people",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Also show what the releases reveal about this many people together.",
+)
+@click.option(
+    "--output",
+    "files",
+    multiple=True,
+    callback=only_files(".csv", ".json", ".parquet"),
+    metavar="FILE",
+    help="Also write .csv, .json or .parquet; may be repeated.",
+)
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="State that this copy of the ledger holds all queries so far and is the only one that "
+    "will be used from now on; the ledger records this statement.",
+)
+@with_errors
+def ledger(ledger: str, people: int, files: tuple[str, ...], adopt: bool) -> None:
+    """Show what was spent, on what, and what remains.
+
+    Don't publish the ledger: it holds a digest of the data, which can confirm a guess of the whole
+    table.
+    """
+    from hubbub.release.ledger import Ledger
+    from hubbub.release.result import ledger_estimates
+    from hubbub.reporting.formats.writers import write_results
+
+    with Ledger.open(Path(ledger), adopt=adopt) as opened:
+        write_results(ledger_estimates(opened, people), files, width=160)
+
 
 _BINS = "Public keys, or @FILE with one per line.  [default: those that `init` declared]"
 
@@ -40,10 +191,7 @@ _BINS = "Public keys, or @FILE with one per line.  [default: those that `init` d
 def _query(
     ask: Callable[..., Estimates], output: Callable[..., Any] = output_option
 ) -> click.Command:
-    """Return a query's command: the table is opened, and what `ask` releases is shown and written.
-
-    What surely can't be written is refused before anything is spent.
-    """
+    """Return a query's command: open the table, pay, and show and write what `ask` releases."""
 
     @functools.wraps(ask)
     def command(
@@ -53,12 +201,31 @@ def _query(
         spreadsheet_safe: bool,
         **options: Any,
     ) -> None:
-        from hubbub.release.dataset import Dataset  # noqa: PLC0415 - --help stays quick
+        from hubbub.release.dataset import Dataset
+        from hubbub.release.result import unabridged
+        from hubbub.reporting.command_line import STDOUT
+        from hubbub.reporting.formats import writers
+        from hubbub.reporting.formats.data_files import write_csv
 
-        validate_output_formats(files, pictures=output is drawn_output_option)
+        # What surely can't be written is refused before anything is spent.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a key it can't show loses nothing
+        writers.check_output_option(files, pictures=output is drawn_output_option)
         with Dataset.open(ledger, data=data) as dataset:
             result = ask(dataset, **options)
-        show_and_write(result, files, spreadsheet_safe=spreadsheet_safe)
+        # It is paid for: if a file can't be written, the others are, and all rows are shown.
+        csv = functools.partial(write_csv, spreadsheet_safe=spreadsheet_safe)
+        fault = None
+        for path in files:
+            try:
+                writers.write_files(result, [path], csv)
+            except OSError as error:
+                fault = error
+        stdout = [path for path in files if path == STDOUT]
+        shown = unabridged(result) if fault else result
+        writers.write_results(shown, stdout, spreadsheet_safe=spreadsheet_safe)
+        if fault is not None:
+            raise fault
 
     run = with_errors(command)
     for option in (spreadsheet_option, output, epsilon_option, data_option, ledger_option):
@@ -320,8 +487,8 @@ def aggregate(
     Users are split into blocks. Each block has a process of its own, whose output is thrown away.
     Run only functions that you have read: they run with your rights, and how long they take can be
     seen.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
-    from hubbub.reporting.command_line import progress_bar  # noqa: PLC0415 - --help stays quick
+    """
+    from hubbub.reporting.command_line import progress_bar
 
     names = None if columns is None else columns.split(",")
     with progress_bar("estimating") as progress:
@@ -364,8 +531,8 @@ def candidates(
       hubbub-decoder decode homepage --metrics metrics.toml --candidates names.txt
 
     The list is sorted.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
-    from hubbub.release.dataset import Dataset  # noqa: PLC0415
+    """
+    from hubbub.release.dataset import Dataset
 
     if not delta:
         raise click.BadParameter("must be above 0", param_hint="'--delta'")
@@ -393,4 +560,4 @@ def candidates(
         click.echo(f"note: not printed: {counted(left_out, 'key')} with line breaks", err=True)
 
 
-QUERIES = (count, sum, mean, histogram, quantile, mode, topk, aggregate, candidates)
+COMMANDS = (init, ledger, count, sum, mean, histogram, quantile, mode, topk, aggregate, candidates)
