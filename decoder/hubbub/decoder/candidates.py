@@ -37,7 +37,6 @@ from hubbub.protocol.bloom import MAX_VALUE_BYTES
 from hubbub.protocol.errors import Option, OptionError
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
-from hubbub.rappor.files import is_uneven, read_map
 from hubbub.reporting.provenance import Source, file_source, files_source, strings_source
 from hubbub.storage.errors import StorageError
 from hubbub.storage.files.locations import open_unpacked, resolve, storage_errors
@@ -383,6 +382,8 @@ def list_candidates(
     can't be read, or holds something else.
     """
     if map_file is not None:
+        from hubbub.rappor.files import is_uneven, read_map  # noqa: PLC0415 - seldom
+
         found = read_map(map_file, params, source)
         notes = (_UNEVEN,) if is_uneven(found.candidates.positions(slice(None)), params) else ()
         return found.candidates, (*repeats_note(found.repeats), *notes)

@@ -292,8 +292,8 @@ def _matched(
     if not left_out:
         return matched, ()
     text = (
-        f"{left_out:,} reports are left out, because only one group has reports that say the same "
-        "of the app beside"
+        f"{left_out:,} reports are left out, because only one group has reports with the same "
+        "other dimensions"
     )
     return matched, (Finding("unmatched", "unmatched", text, left_out),)
 

@@ -43,7 +43,6 @@ from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY
-from hubbub.rappor.files import read_params
 from hubbub.reporting.command_line import pass_counter, progress_bar
 from hubbub.reporting.estimates import Estimates, Finding, Level
 from hubbub.reporting.provenance import (
@@ -54,7 +53,6 @@ from hubbub.reporting.provenance import (
     file_source,
 )
 from hubbub.reporting.text import shortened, visible
-from hubbub.reporting.trends import side_by_side
 from hubbub.reporting.wording import misfit_findings
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ class OnTerminal(Observer):
         """Show a bar."""
         return progress_bar("looking for strings, step by step")
 
-    def maximising(self) -> AbstractContextManager[Callable[[int, float], None]]:
+    def likelihood_progress(self) -> AbstractContextManager[Callable[[int, float], None]]:
         """Show passes and the gap."""
         return pass_counter("maximising the likelihood")
 
@@ -277,6 +275,7 @@ def _by_dimension(
     options: DecodeOptions, metric: Metric, estimated: Callable[[DecodeOptions], Estimates]
 ) -> Estimates:
     """Decode each value of a dimension by itself; those with too few reports are left out."""
+    from hubbub.reporting.trends import side_by_side  # noqa: PLC0415 - seldom
     from hubbub.storage.slices import values_of  # noqa: PLC0415 - as `decoder.reports`
 
     dimension, chosen = options.dimension or "", options.where or {}
@@ -364,6 +363,8 @@ def metric_of(options: DecodeOptions) -> Metric:
     """Return what is decoded; a params.csv stands for a metric of strings in no registry."""
     if options.metric is not None:
         return Registry.load(options.metrics or "")[options.metric]
+    from hubbub.rappor.files import read_params  # noqa: PLC0415 - seldom
+
     path = options.params or ""
     params: RapporParams = read_params(path)
     if options.counts is None:

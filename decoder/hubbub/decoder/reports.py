@@ -32,7 +32,6 @@ from hubbub.protocol.counts import KeptCounts
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Records, record_width
-from hubbub.rappor.files import read_counts
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
 from hubbub.storage.files.exports import (
     SCHEME,
@@ -577,6 +576,8 @@ def count(
     parameters; `StoreError, ReportFileError, InputError, EngineError` if they can't be read.
     """
     if isinstance(source, CountsFile):
+        from hubbub.rappor.files import read_counts  # noqa: PLC0415 - seldom
+
         counts = read_counts(source.path, metric.params)
         require_enough(source.path, counts.total, min_reports)
         return CountedReports(counts)

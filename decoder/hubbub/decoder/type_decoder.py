@@ -115,7 +115,7 @@ class Observer:
         """Return a context for finding open strings; yields update(done, steps)."""
         return nullcontext(lambda _done, _total: None)
 
-    def maximising(self) -> AbstractContextManager[Callable[[int, float], None]]:
+    def likelihood_progress(self) -> AbstractContextManager[Callable[[int, float], None]]:
         """Return a context for maximising the likelihood; yields update(passes, gap)."""
         return nullcontext(lambda _passes, _gap: None)
 

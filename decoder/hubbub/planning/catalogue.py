@@ -16,7 +16,7 @@ from hubbub.client.encoder import Encoder
 from hubbub.client.explanations import describe_metric, describe_preview
 from hubbub.client.randomness import KeyedStream, keyed_message
 from hubbub.planning.histories import LifetimeBudget
-from hubbub.planning.privacy import PrivacyFigure, Situation, metric_figures
+from hubbub.planning.privacy import PlanAssumptions, PrivacyFigure, metric_figures
 from hubbub.protocol.dimensions import slice_of
 from hubbub.protocol.errors import EncodingError
 from hubbub.protocol.metric_types import (
@@ -46,8 +46,9 @@ _SENDERS = (
     "keeps neither that nor the moment, and stores the reports of a day in random order."
 )
 _READERS = (
-    "Whoever may read the store, or breaks into it, sees noisy reports such as the one above. They "
-    "can count what is frequent among many; from one report they learn no more than the bounds say."
+    "Anyone who may read the store, or breaks into it, sees noisy reports such as the one above. "
+    "They can count what is frequent among many; from one report they learn no more than the "
+    "bounds say."
 )
 _FIGURES = {
     "epsilon_report": "one report",
@@ -136,9 +137,9 @@ def _sections(
     told = {each.name: visible(each.words) for each in metric.dimensions}
     yield Section("What is asked", (visible(describe_metric(metric)),), facts)
     if told:
-        yield Section("What it tells of the app", (_clear(metric),), told)
+        yield Section("What it says about the app", (_clear(metric),), told)
     yield _example(metric)
-    figures = metric_figures(metric, Situation(), budget)
+    figures = metric_figures(metric, PlanAssumptions(), budget)
     meaning = (
         "Epsilon bounds how far anyone's odds between any two answers change by what they see: by "
         f"a factor of e^epsilon at most. One report: {_odds(metric.epsilon_report)}; all reports "
@@ -152,9 +153,9 @@ def _sections(
 
 def _clear(metric: Metric) -> str:
     return (
-        "These travel in the clear, beside the noise: they are facts about the app, and never what "
-        f"its user did. Combinations with fewer than {metric.min_reports:,} reports in a day are "
-        "counted as other before anybody reads them."
+        "These travel in the clear, next to the noise: they are facts about the app, and never "
+        f"what its user did. Combinations with fewer than {metric.min_reports:,} reports in a day "
+        "are counted as other before anybody reads them."
     )
 
 
@@ -238,7 +239,9 @@ def _linking(metric: Metric, figures: Sequence[PrivacyFigure]) -> str:
     lasting = "a period" if metric.memory == "period" else "life"
     changes = ""
     if not metric.hides_changes:
-        changes = " Whoever links them also sees that and when an answer changed: without a bound."
+        changes = (
+            " Anyone who links them also sees that and when an answer changed: without a bound."
+        )
     return (
         f"All reports of an answer hold the same permanent noise for {lasting}, by which they can "
         f"be linked: of two days' reports more than half of all links are right among up to "

@@ -245,7 +245,7 @@ class PlanSearch:
 
     budget: Budget  # what may be spent; with given parameters, what they spend
     best: Plan  # what was chosen
-    rivals: Plans = ()  # what it is compared with, under the names that the table shows
+    alternatives: Plans = ()  # what it is compared with, under the names that the table shows
     given: Plan | None = None  # parameters that were to be evaluated
 
     @property
@@ -256,11 +256,11 @@ class PlanSearch:
     @property
     def plans(self) -> Plans:
         """All plans, in the order of the table."""
-        return tuple(plan for plan in (self.given, self.best, *self.rivals) if plan)
+        return tuple(plan for plan in (self.given, self.best, *self.alternatives) if plan)
 
     def rival(self, name: str) -> Plan | None:
         """Return the rival of a name, if there is one."""
-        return next((plan for plan in self.rivals if plan.name == name), None)
+        return next((plan for plan in self.alternatives if plan.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +347,7 @@ class Goal(ABC):
     def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
         """Return among which parameters to search, one space for each number of hashes."""
 
-    def rivals(self, best: Plan, others: Plans, budget: Budget, most_bits: int) -> Plans:  # noqa: ARG002
+    def alternatives(self, best: Plan, others: Plans, budget: Budget, most_bits: int) -> Plans:  # noqa: ARG002
         """Return the plans to be shown beside the best; none if there is one number of hashes."""
         return ()
 

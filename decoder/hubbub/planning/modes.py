@@ -1,7 +1,7 @@
 """Modes and responses side by side: one epsilon, spent once a period, once for life, or daily.
 
-Each offer is a goal with a schedule and a budget, and each is searched like any other plan; what
-differs is how many reports some days have, and what they reveal. Invariant: all offers have the
+Each option is a goal with a schedule and a budget, and each is searched like any other plan; what
+differs is how many reports some days have, and what they reveal. Invariant: all options have the
 same clients, so the table compares what the same people would give for the same epsilon.
 """
 
@@ -28,7 +28,7 @@ USUAL_PART = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PlanOption:
     """A goal with a schedule, and what it may spend."""
 
     goal: Goal
@@ -38,7 +38,7 @@ class Offer:
     def name(self) -> str:
         """What tells it from the others."""
         schedule = self.goal.schedule
-        assert schedule is not None  # noqa: S101 - of all offers
+        assert schedule is not None  # noqa: S101 - of all options
         memory = f" ({schedule.memory})" if schedule.mode == "longitudinal" else ""
         return f"{schedule.mode}{memory}, {response_name(self.goal)}"
 
@@ -50,9 +50,9 @@ def response_name(goal: Goal) -> str:
     return "subset" if isinstance(goal, CategoriesGoal) and goal.by_subset else "unary"
 
 
-def offers(
+def plan_options(
     goal: Goal, epsilon: float, schedule: Schedule, epsilon_report: float | None = None
-) -> Sequence[Offer]:
+) -> Sequence[PlanOption]:
     """Return all ways to spend an epsilon on a goal, those of mode "once" first.
 
     `epsilon` is that of one answer: of a report where there is one, of all together else.
@@ -66,12 +66,12 @@ def offers(
     found = []
     for mode in ("once", "one-time"):
         of_mode = replace(schedule, mode=mode)
-        found += [Offer(replace(each, schedule=of_mode), once) for each in _by_response(goal)]
+        found += [PlanOption(replace(each, schedule=of_mode), once) for each in _by_response(goal)]
     if not isinstance(goal, NumberGoal):  # which has no permanent response
         each = goal.over(schedule.reports_each)
         for memory in ("period", "value"):
             of_memory = replace(schedule, mode="longitudinal", memory=memory)
-            found.append(Offer(replace(each, schedule=of_memory), many))
+            found.append(PlanOption(replace(each, schedule=of_memory), many))
     return found
 
 
@@ -82,20 +82,20 @@ def _by_response(goal: Goal) -> Iterator[Goal]:
 
 
 def compare(
-    offered: Sequence[Offer],
+    options: Sequence[PlanOption],
     *,
     n_clients: float | None = None,
     share: float | None = None,
     std_error: float | None = None,
     most_bits: int = USUAL_BITS,
 ) -> PlanSearch:
-    """Search for the best parameters of each offer, and choose the best of mode "once".
+    """Search for the best parameters of each option, and choose the best of mode "once".
 
     By default `n_clients` are the fewest whose reports of a period, one each, show `share` or have
-    `std_error`. Raises `PlanError` as `search.plan`, of mode "once"; other offers are then left
+    `std_error`. Raises `PlanError` as `search.plan`, of mode "once"; other options are then left
     out.
     """
-    recommended = [offer for offer in offered if _schedule(offer.goal).mode == "once"]
+    recommended = [option for option in options if _schedule(option.goal).mode == "once"]
     if n_clients is None:
         needed = [
             plan(each.goal, each.budget, share=share, std_error=std_error, most_bits=most_bits).best
@@ -105,24 +105,24 @@ def compare(
     searched: dict[tuple[Goal, Budget], RapporParams] = {}
     plans: dict[str, Plan] = {}
     refusal: PlanError | None = None
-    for offer in offered:
-        schedule = _schedule(offer.goal)
-        key = (replace(offer.goal, schedule=None), offer.budget)
+    for option in options:
+        schedule = _schedule(option.goal)
+        key = (replace(option.goal, schedule=None), option.budget)
         reports = n_clients * schedule.reports_of_an_answer
         try:
             if key not in searched:
                 found = plan(*key, n_reports=reports, most_bits=most_bits)
                 searched[key] = found.best.params
-            plans[offer.name] = make_plan(offer.goal, offer.name, searched[key], reports)
+            plans[option.name] = make_plan(option.goal, option.name, searched[key], reports)
         except PlanError as error:
             refusal = refusal or error
-    best = [plans[offer.name] for offer in recommended if offer.name in plans]
+    best = [plans[option.name] for option in recommended if option.name in plans]
     if not best:
         assert refusal is not None  # noqa: S101 - all were refused
         raise refusal
     chosen = min(best, key=lambda each: (each.std_error, each.limit))
-    rivals = tuple(each for each in plans.values() if each is not chosen)
-    return PlanSearch(recommended[0].budget, chosen, rivals)
+    alternatives = tuple(each for each in plans.values() if each is not chosen)
+    return PlanSearch(recommended[0].budget, chosen, alternatives)
 
 
 class ModeFigures(NamedTuple):
@@ -185,5 +185,5 @@ def figures(each: Plan, clients: float) -> ModeFigures:
 
 
 def _schedule(goal: Goal) -> Schedule:
-    assert goal.schedule is not None  # noqa: S101 - of all offers
+    assert goal.schedule is not None  # noqa: S101 - of all options
     return goal.schedule

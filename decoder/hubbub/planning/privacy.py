@@ -68,7 +68,7 @@ ONE_ANSWER = "one price for each version of the metric that is asked"
 ONE_REPORT = "one report of each version of the metric that is asked"
 FIRST_VALUE = OF_DAYS + "; only a client's first value of each version is reported ({})"
 NOT_BOUNDED = (
-    "not bounded: whoever links reports can see a change: docs/understand/proofs.md, "
+    "not bounded: anyone who links reports can see a change: docs/understand/proofs.md, "
     "Values that change"
 )
 SEQUENTIAL = "sequential composition (Dwork et al. 2006; McSherry 2009, theorem 3)"
@@ -127,7 +127,7 @@ LINKED_BY_CHOICE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class PlanAssumptions:
     """How much a client reports, and who else does; `PlanError` if a number is out of range."""
 
     days: int = 365  # T; a client makes one report of each metric a day
@@ -159,7 +159,7 @@ class PrivacyFigure:
 
 
 def metric_figures(
-    metric: Metric, situation: Situation, budget: LifetimeBudget | None = None
+    metric: Metric, assumptions: PlanAssumptions, budget: LifetimeBudget | None = None
 ) -> tuple[PrivacyFigure, ...]:
     """Return all figures of a metric; those after shuffling only if the number of reports is known.
 
@@ -168,32 +168,32 @@ def metric_figures(
     budget = budget or LifetimeBudget()
     of_days, composed = OF_DAYS, f"{OF_VALUES}; {SEQUENTIAL}"
     if metric.memory == "period":
-        of_days = composed = _of_periods(metric, situation.days)
+        of_days = composed = _of_periods(metric, assumptions.days)
     permanent = metric.epsilon_permanent
     if metric.reports_once and math.isinf(permanent):  # there is no permanent response
         permanent = math.nan
-    same_times, any_history = _spent(metric, situation, budget), _any(metric, situation, budget)
-    why_any = _why_any(metric, situation, budget)
+    same_times, any_history = _spent(metric, assumptions, budget), _any(metric, assumptions, budget)
+    why_any = _why_any(metric, assumptions, budget)
     figures = [
         PrivacyFigure("epsilon_report", metric.epsilon_report, _of_report(metric, 2)),
         PrivacyFigure("epsilon_permanent", permanent, _of_report(metric, 1)),
         *_by_window(metric, budget),
-        PrivacyFigure("epsilon_days", constant_epsilon(metric, situation.days), of_days),
+        PrivacyFigure("epsilon_days", constant_epsilon(metric, assumptions.days), of_days),
         PrivacyFigure("epsilon_values", same_times, composed),
         PrivacyFigure("epsilon_any_history", any_history, why_any),
     ]
     for probability in KNOWN:
         reports = math.nan if metric.reports_once else reports_to_know(metric.params, probability)
         figures.append(PrivacyFigure(f"reports_known_{probability:g}", reports, TRACKING))
-    alike = reports_alike(metric, situation.reports)
+    alike = reports_alike(metric, assumptions.reports)
     figures += _linking(metric, alike)
     if alike is not None:
-        found = amplify(metric, alike, situation.delta)
-        size = f"; {_crowd(metric, alike)}, one per client, delta = {situation.delta:g}"
-        days = central_epsilon(metric, situation.days, alike, situation.delta)
+        found = amplify(metric, alike, assumptions.delta)
+        size = f"; {_crowd(metric, alike)}, one per client, delta = {assumptions.delta:g}"
+        days = central_epsilon(metric, assumptions.days, alike, assumptions.delta)
         why_days = ONE_REPORT if metric.one_time else ONE_MESSAGE
         if metric.memory == "period":
-            why_days = PERIODS_COMPOSE.format(most_periods(metric, situation.days))
+            why_days = PERIODS_COMPOSE.format(most_periods(metric, assumptions.days))
         any_days, why_any_days = days, why_days
         if math.isinf(any_history):
             any_days, why_any_days = any_history, why_any
@@ -235,7 +235,7 @@ def _by_window(metric: Metric, budget: LifetimeBudget) -> Iterator[PrivacyFigure
     if metric.memory == "period" and not metric.reports_once:
         of_answer = min(metric.epsilon_after(metric.period_days), metric.price)
     yield PrivacyFigure("epsilon_answer", of_answer, AN_ANSWER.format(OF_DAYS))
-    year = Situation(days=A_YEAR)
+    year = PlanAssumptions(days=A_YEAR)
     why = _why_any(metric, year, budget)
     yield PrivacyFigure("epsilon_year", _any(metric, year, budget), why)
     ever = life_epsilon(metric, budget.most_values(metric))
@@ -276,16 +276,16 @@ def _linking(metric: Metric, clients: int | None) -> Iterator[PrivacyFigure]:
             yield PrivacyFigure(f"linked_share{suffix}", share, why_share)
 
 
-def registry_figures(registry: Registry, situation: Situation) -> tuple[PrivacyFigure, ...]:
+def registry_figures(registry: Registry, assumptions: PlanAssumptions) -> tuple[PrivacyFigure, ...]:
     """Return what a client reveals with all metrics, in both senses, and the budget's parts."""
     groups = [group.metrics for group in registry.groups.values()]
     grouped = {name for group in groups for name in group}
     budget = LifetimeBudget.of(registry)
     composed = f"{SEQUENTIAL}; {PARALLEL}" if groups else SEQUENTIAL
     senses = {
-        "": {name: _spent(metric, situation, budget) for name, metric in registry.items()},
+        "": {name: _spent(metric, assumptions, budget) for name, metric in registry.items()},
         "_any_history": {
-            name: _any(metric, situation, budget) for name, metric in registry.items()
+            name: _any(metric, assumptions, budget) for name, metric in registry.items()
         },
     }
     figures = []
@@ -307,13 +307,13 @@ def registry_figures(registry: Registry, situation: Situation) -> tuple[PrivacyF
 
 
 def group_figures(
-    registry: Registry, situation: Situation
+    registry: Registry, assumptions: PlanAssumptions
 ) -> Mapping[str, Sequence[PrivacyFigure]]:
     """Return, for each group of a registry, what it costs, and what all its metrics would."""
     budget = LifetimeBudget.of(registry)
     found = {}
     for group in registry.groups.values():
-        epsilons = [_any(registry[name], situation, budget) for name in group.metrics]
+        epsilons = [_any(registry[name], assumptions, budget) for name in group.metrics]
         linked = len(epsilons) if group.choice == "life" else 1
         found[group.name] = (
             PrivacyFigure("epsilon_group", max(epsilons), ONE_OF_GROUP),
@@ -324,18 +324,18 @@ def group_figures(
     return found
 
 
-def _spent(metric: Metric, situation: Situation, budget: LifetimeBudget) -> float:
-    values = min(situation.values, budget.most_values(metric))
-    return same_times_epsilon(metric, situation.days, values)
+def _spent(metric: Metric, assumptions: PlanAssumptions, budget: LifetimeBudget) -> float:
+    values = min(assumptions.values, budget.most_values(metric))
+    return same_times_epsilon(metric, assumptions.days, values)
 
 
-def _any(metric: Metric, situation: Situation, budget: LifetimeBudget) -> float:
-    return any_history_epsilon(metric, situation.days, budget.most_values(metric))
+def _any(metric: Metric, assumptions: PlanAssumptions, budget: LifetimeBudget) -> float:
+    return any_history_epsilon(metric, assumptions.days, budget.most_values(metric))
 
 
-def _why_any(metric: Metric, situation: Situation, budget: LifetimeBudget) -> str:
+def _why_any(metric: Metric, assumptions: PlanAssumptions, budget: LifetimeBudget) -> str:
     if metric.memory == "period":
-        return _of_periods(metric, situation.days)
+        return _of_periods(metric, assumptions.days)
     if metric.one_time:
         return ONE_REPORT
     if metric.max_values == 1:
@@ -347,7 +347,7 @@ def _why_any(metric: Metric, situation: Situation, budget: LifetimeBudget) -> st
 
 _EVERYBODY = 1e10  # more than there are people
 _REPORTS = {
-    "epsilon_report": "a report",
+    "epsilon_report": "per report",
     "epsilon_permanent": "permanent",
     "epsilon_answer": "an answer",
     "epsilon_year": "a year",
@@ -385,7 +385,7 @@ _Figures = Mapping[str, PrivacyFigure]
 
 def privacy_estimates(
     registry: Registry,
-    situation: Situation,
+    assumptions: PlanAssumptions,
     metrics: Mapping[str, Sequence[PrivacyFigure]],
     together: Sequence[PrivacyFigure],
     groups: Mapping[str, Sequence[PrivacyFigure]] | None = None,
@@ -401,8 +401,8 @@ def privacy_estimates(
     rows += [(f"groups.{name}", each) for name, figures in groups.items() for each in figures]
     rows += [("", each) for each in together]
     findings = (
-        *_group_findings(registry, situation, groups),
-        *_findings(registry, situation, _by_key(together)),
+        *_group_findings(registry, assumptions, groups),
+        *_findings(registry, assumptions, _by_key(together)),
     )
     return Estimates(
         columns={
@@ -415,7 +415,7 @@ def privacy_estimates(
         findings=findings,
         metadata={
             "application": registry.application,
-            "situation": asdict(situation),
+            "situation": asdict(assumptions),
             "metrics": {name: _as_json(figures) for name, figures in metrics.items()},
             **(
                 {"groups": {name: _as_json(each) for name, each in groups.items()}}
@@ -424,26 +424,26 @@ def privacy_estimates(
             ),
             "registry": _as_json(together),
         },
-        view=_view(registry, situation, metrics, findings),
+        view=_view(registry, assumptions, metrics, findings),
     )
 
 
 def _view(
     registry: Registry,
-    situation: Situation,
+    assumptions: PlanAssumptions,
     metrics: Mapping[str, Sequence[PrivacyFigure]],
     findings: Sequence[Finding],
 ) -> tuple[Block, ...]:
     """Return the tables, the sentences, and what each column of a table rests on."""
     by_metric = {registry[name]: _by_key(figures) for name, figures in metrics.items()}
-    tables = _tables(registry, situation)
+    tables = _tables(registry, assumptions)
     blocks: list[Block] = []
     for title, headings in tables.items():
         rows = tuple(
             (metric.name, _mode(metric), *(_number(figures[key]) for key in headings))
             for metric, figures in by_metric.items()
         )
-        columns = [_filled(heading, situation) for heading in headings.values()]
+        columns = [_filled(heading, assumptions) for heading in headings.values()]
         heads = (Heading("metric", "left"), Heading("mode", "left"), *map(Heading, columns))
         blocks += [Table(title, heads, rows), Line("")]
     blocks += [*as_lines(findings), Line("")]
@@ -451,24 +451,24 @@ def _view(
         for key, heading in headings.items():
             # Metrics of different types may differ.
             theorems = dict.fromkeys(each[key].theorem for each in by_metric.values())
-            text = f"{_filled(heading, situation)}: {' / '.join(theorems)}"
+            text = f"{_filled(heading, assumptions)}: {' / '.join(theorems)}"
             blocks.append(Line(text, wraps=False))
     return tuple(blocks)
 
 
-def _tables(registry: Registry, situation: Situation) -> Mapping[str, Mapping[str, str]]:
+def _tables(registry: Registry, assumptions: PlanAssumptions) -> Mapping[str, Mapping[str, str]]:
     """Return which figures each table shows, under which headings, by the tables' titles."""
-    days = counted(situation.days, "day")
-    linkable = f"What {days} can reveal to whoever links a client's reports (epsilon)"
+    days = counted(assumptions.days, "day")
+    linkable = f"What {days} can reveal to anyone who links a client's reports (epsilon)"
     tables = {
         "What a client reveals (epsilon)": _REPORTS,
         linkable: _LIFE,
     }
     linked = "How well a client's shuffled reports are linked by their content"
-    if situation.reports is None:
+    if assumptions.reports is None:
         return {**tables, linked: _LINKING}
-    shuffled = f"{situation.reports:,} reports (epsilon at delta {situation.delta:g})"
-    among = f"{situation.reports:,} clients"
+    shuffled = f"{assumptions.reports:,} reports (epsilon at delta {assumptions.delta:g})"
+    among = f"{assumptions.reports:,} clients"
     if any(metric.dimensions for metric in registry.values()):
         among += ", or those of the smallest slice"
     return {
@@ -492,16 +492,16 @@ def _mode(metric: Metric) -> str:
 
 
 def _group_findings(
-    registry: Registry, situation: Situation, groups: Mapping[str, Sequence[PrivacyFigure]]
+    registry: Registry, assumptions: PlanAssumptions, groups: Mapping[str, Sequence[PrivacyFigure]]
 ) -> Iterator[Finding]:
     """Yield a sentence for each group: what it costs, and what that saves and takes."""
     for name, figures in groups.items():
         group, by_key = registry.groups[name], _by_key(figures)
-        choice = "for each period anew" if group.choice == "period" else "for life"
+        choice = "again for each period" if group.choice == "period" else "for life"
         metrics = len(group.metrics)
         text = (
             f"Group {name}: each client answers one of {', '.join(group.metrics)}, chosen {choice}."
-            f" In {counted(situation.days, 'day')} that is an epsilon of "
+            f" In {counted(assumptions.days, 'day')} that is an epsilon of "
             f"{_number(by_key['epsilon_group'])} instead of "
             f"{_number(by_key['epsilon_ungrouped'])} for all; in return a metric has the reports of"
             f" 1/{metrics} of the clients, whose errors are {math.sqrt(metrics):.2f} times as large"
@@ -519,12 +519,14 @@ def _linked_by_choice(times: float) -> str:
     )
 
 
-def _findings(registry: Registry, situation: Situation, figures: _Figures) -> Iterator[Finding]:
+def _findings(
+    registry: Registry, assumptions: PlanAssumptions, figures: _Figures
+) -> Iterator[Finding]:
     """Yield a sentence for each sense of a registry's total, and for the lifetime's division."""
     for key, sense in _SENSES.items():
         figure = figures[key]
         text = (
-            f"A client, over all metrics and {counted(situation.days, 'day')}, {sense}: epsilon "
+            f"A client, over all metrics and {counted(assumptions.days, 'day')}, {sense}: epsilon "
             f"{_number(figure)} ({figure.theorem})."
         )
         yield Finding(figure.key, "", text, figure.value)
@@ -554,7 +556,7 @@ def _clear_findings(registry: Registry) -> Iterator[Finding]:
         names = [dimension.name for dimension in metric.dimensions]
         text = (
             f"Reports of {metric.name} tell {', '.join(names)} of the app in the clear, which no "
-            "epsilon covers: whoever has an unusual combination stands out to those who see "
+            "epsilon covers: anyone with an unusual combination stands out to those who see "
             f"batches. In the store, combinations with fewer than {metric.min_reports:,} reports a "
             "day become other. A report hides among those of its own combination only, and is "
             f"linked with another day's or period's among these: at least {metric.min_reports:,}, "
@@ -574,10 +576,10 @@ def _linked_once(metric: Metric) -> str:
     )
 
 
-def _filled(heading: str, situation: Situation) -> str:
+def _filled(heading: str, assumptions: PlanAssumptions) -> str:
     return heading.format(
-        days=counted(situation.days, "day"),
-        values=counted(situation.values, "value"),
+        days=counted(assumptions.days, "day"),
+        values=counted(assumptions.values, "value"),
     )
 
 

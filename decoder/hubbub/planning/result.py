@@ -112,7 +112,7 @@ def _charts(
 ) -> tuple[XYChart, ...]:
     """Draw the curves against epsilon and against N, with plans as points."""
     n_reports = f"{found.best.reports:,.0f} reports"
-    epsilon = f"epsilon {found.budget.report:g} a report"
+    epsilon = f"epsilon {found.budget.report:g} per report"
     across = ("by-epsilon", n_reports, "epsilon of a report", "epsilon_report")
     along = ("by-reports", epsilon, "reports", "reports")
     return (
@@ -271,7 +271,7 @@ class _Asked:
             text = (
                 f"Longitudinal clients report {counted(schedule.reports_each, 'time')} in "
                 f"{counted(schedule.period_days, 'day')}, with an epsilon of "
-                f"{repeated[0].epsilon_report:.4g} per report; their response is drawn anew for "
+                f"{repeated[0].epsilon_report:.4g} per report; their response is drawn again for "
                 "each period (period), or once for each value (value), and then changes can be "
                 "seen."
             )
@@ -360,7 +360,7 @@ def _chart(
     first, *others = (curve.label for curve in curves.values())
     description = (
         f"Smallest share that reports show ({first}), by {across}: "
-        f"{100 * found.best.limit:.3g}% at {place(found.best):,.6g}; beside it: "
+        f"{100 * found.best.limit:.3g}% at {place(found.best):,.6g}; other curves: "
         f"{', '.join(others) or 'nothing'}."
     )
     measure = "share (%)" if "std_error" in curves else "smallest detectable share (%)"

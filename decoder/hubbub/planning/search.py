@@ -82,7 +82,7 @@ def plan(
             "collect more, or allow larger epsilons"
         )
     best = replace(best, name="best")
-    return PlanSearch(budget, best, goal.rivals(best, tuple(plans), budget, most_bits))
+    return PlanSearch(budget, best, goal.alternatives(best, tuple(plans), budget, most_bits))
 
 
 def evaluate(

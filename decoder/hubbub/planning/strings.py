@@ -36,7 +36,7 @@ from hubbub.protocol.params import RapporParams
 from hubbub.reporting.estimates import Finding, Level
 
 PAPER, SIMPLE = "the paper's default", "simple numbers"
-"""Names of two rivals."""
+"""Names of two alternatives."""
 
 _HASHES = range(1, 9)  # h = 1 wins, and each further hash is worse (docs/understand/planning.md)
 _MOST_COHORTS = 1024  # 16 times as many lower the limit by under 1%; by 5% at (8, 6), 1e9 reports
@@ -79,7 +79,7 @@ class StringsGoal(Goal):
         near_normal = next((m for m in _COHORTS if m >= needed), _MOST_COHORTS)
         return min(max(fewest, min(max(wanted, near_normal), most)), _MOST_COHORTS)
 
-    def rivals(
+    def alternatives(
         self, best: Plan, others: Sequence[Plan], budget: Budget, most_bits: int
     ) -> tuple[Plan, ...]:
         """Return round numbers, the paper's default, and the best of each number of hashes."""

@@ -140,7 +140,7 @@ def release_estimates(
     return replace(released, view=_view(released, _ROWS_IN_TERMINAL), page=page)
 
 
-def unabridged(released: Estimates) -> Estimates:
+def with_all_rows(released: Estimates) -> Estimates:
     """Return a release of which a terminal shows all rows."""
     return replace(released, view=_view(released, len(released)))
 

@@ -26,7 +26,7 @@ _SHOWN = 40  # nodes at each step, the largest: a page's height
 _NAMED = 5  # as many as fit on a line or two
 _TREE = (
     "Each column is a step's own reports, and a box as high as the share of what was detected "
-    "there, beside the prefix that it begins with. Only the last column was tested, by the reports "
+    "there, next to its prefix. Only the last column was tested, by the reports "
     "of all steps that show its strings whole."
 )
 

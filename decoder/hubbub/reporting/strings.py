@@ -181,7 +181,7 @@ def _sections(
 ) -> tuple[Section, ...]:
     """Return what was found, how sure it is, and where it comes from."""
     summary, fit = decoding.summary, decoding.diagnostics
-    unknown = Section("Unknown mass", ("The counts can't tell it.",))
+    unknown = Section("Unknown mass", ("It can't be estimated from these counts.",))
     if not math.isnan(summary.unknown_share):
         unknown = Section("Unknown mass", (_UNKNOWN,), charts=(unknown_chart(decoding),))
     p_values = p_value_chart(decoding)
@@ -294,7 +294,7 @@ def string_findings(
     if not math.isnan(summary.duality_gap):
         method += f"; the log-likelihood is at most {summary.duality_gap:.2g} below its maximum"
     people = summary.repeats.estimand
-    unknown = "not known: the detected strings can't be told from it"
+    unknown = "not known: it can't be separated from the detected strings"
     if not math.isnan(summary.unknown_share):
         between = mass_interval(summary.unknown_share, summary.unknown_std_error)
         unknown = f"{between} of the {people} hold none of the detected strings"
@@ -328,7 +328,7 @@ def string_findings(
             "such group shares one estimate and counts once"
         )
         value = summary.indistinguishable
-        findings.append(Finding("indistinguishable", "can't be told apart", text, value))
+        findings.append(Finding("indistinguishable", "indistinguishable", text, value))
     return (
         *findings,
         *anomaly_findings(anomalies),
@@ -351,11 +351,11 @@ def headline(decoding: Decoding) -> str:
         if math.isinf(summary.detection_limit):
             return f"{asked}, and none was detected: so few cohorts and hashes can't show any."
         if math.isnan(summary.detection_limit):
-            return f"{asked}, and none was detected: no candidate can be told from all others."
+            return f"{asked}, and none was detected: no candidate differs from all others."
         if summary.detection_limit >= 1:
             return f"{asked}, and none was detected: so few reports can't show any."
         return (
-            f"{asked}, and none was detected: whatever people hold, none of these strings has "
+            f"{asked}, and none was detected: none of these strings has "
             f"a share far above {summary.detection_limit:.2%}."
         )
     largest = int(decoding.largest_detected()[0])
@@ -467,7 +467,7 @@ def residuals_chart(diagnostics: Diagnostics) -> Histogram:
     expected = len(residuals) * np.diff(special.ndtr(edges))
     beyond = int(np.count_nonzero(np.abs(residuals) > 4))
     described = (
-        f"{len(residuals):,} residuals in units of their standard deviation, beside the normal "
+        f"{len(residuals):,} residuals in units of their standard deviation, against the normal "
         f"law: standard deviation {residuals.std():.3f} (expected: about 1), {beyond:,} beyond 4. "
         "The outermost bars hold all that lies further out."
     )

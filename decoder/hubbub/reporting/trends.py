@@ -371,7 +371,7 @@ def _weekly_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ..
             effect = trends.found.weekday_effect[:, column]
             sizes = map(_quantity(trends).differing, effect)
             words = ", ".join(map(" ".join, zip(_WEEKDAYS, sizes, strict=True)))
-            text = f"{_name(trends, column)}, beside the mean over weekdays: {words}"
+            text = f"{_name(trends, column)}, compared with the mean over weekdays: {words}"
             found.append(Finding("weekly_pattern", "", text, _by_weekday(effect)))
     return tuple(found)
 

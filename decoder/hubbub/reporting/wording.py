@@ -77,7 +77,7 @@ def estimand_finding(repeats: RepeatedReports) -> Finding:
     """Return what errors and intervals are about."""
     text = {
         Estimand.POPULATION: "the population that these reports were drawn from",
-        Estimand.REPORTS: "these reports alone, whoever else exists",
+        Estimand.REPORTS: "these reports alone",
     }[repeats.estimand]
     return Finding("estimand", "intervals are about", text, repeats.estimand.value)
 
@@ -92,8 +92,7 @@ def repeats_findings(repeats: RepeatedReports) -> tuple[Finding, ...]:
             f"an average report's client sent {number}, as --reports-per-client says"
         ),
         RepeatSource.UNKNOWN: (
-            f"assumed to be {number}: the reports have no days, so only --reports-per-client can "
-            "tell"
+            f"assumed to be {number}: these reports have no days; set --reports-per-client"
         ),
     }
     about = estimand_finding(repeats)
@@ -125,7 +124,7 @@ def limit_finding(share: float) -> Finding:
 def limit_line(share: float) -> str:
     """Return which share is found: any number from 0, inf or nan."""
     if math.isnan(share):
-        return "not known: no candidate can be told from all others"
+        return "not known: no candidate can be distinguished from all others"
     if math.isinf(share):
         return "none: with so few cohorts and hashes, no share can be detected at this level"
     if share >= 1:
@@ -250,12 +249,12 @@ def privacy_section(epsilon_report: float, epsilon_permanent: float) -> Section:
         "All reports that a person ever makes of one answer (a value; or a period, if the metric "
         "has periods), even linked to each other, are together at most "
         f"{_ratio(epsilon_permanent)} as likely under one value as under another. Other answers, "
-        "and other metrics, cost this anew."
+        "and other metrics, cost this again."
     )
     if math.isinf(epsilon_permanent):
         of_all = (
             "Each answer is reported once. Answers of other periods, and other metrics, cost this "
-            "anew."
+            "again."
         )
     return Section(
         "Privacy", (of_one, of_all), as_facts(epsilon_findings(epsilon_report, epsilon_permanent))

@@ -363,7 +363,7 @@ def watch(output: Path, reports: int, seed: int) -> None:
 )  # fmt: skip
 @click.option(
     "--change", type=click.FloatRange(0, 1), default=0.0, show_default=True,
-    help="Chance that a client's value is drawn anew from one day to the next.",
+    help="Chance that a client's value is drawn again from one day to the next.",
 )  # fmt: skip
 @click.option(
     "--cohorts", type=click.Choice(["even", "uneven", "half-empty"]), default="even",

@@ -17,7 +17,7 @@ from scipy import stats
 from evaluation.attacks.outcome import Outcome
 from factories import make_metric
 from hubbub.client import Metric, RapporParams
-from hubbub.planning.privacy import Situation, metric_figures
+from hubbub.planning.privacy import PlanAssumptions, metric_figures
 from significance import FloatArray
 
 DAYS, CLIENTS, DELTA = 6, 200, 6e-6
@@ -37,8 +37,8 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
 
 def claimed(metric: Metric, clients: int, delta: float, days: int = DAYS) -> float:
     """Return the epsilon that `hubbub-decoder privacy` prints for these days."""
-    situation = Situation(days=days, reports=clients, delta=delta)
-    figures = {figure.key: figure.value for figure in metric_figures(metric, situation)}
+    assumptions = PlanAssumptions(days=days, reports=clients, delta=delta)
+    figures = {figure.key: figure.value for figure in metric_figures(metric, assumptions)}
     return figures["central_epsilon_days"]
 
 

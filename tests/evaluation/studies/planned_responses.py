@@ -24,7 +24,7 @@ from hubbub.inference.categories.shares import estimate_categories
 from hubbub.planning.categories import categories_goal
 from hubbub.planning.goals import Goal, Plan, Schedule
 from hubbub.planning.limits import DetectionTest, coin_variance
-from hubbub.planning.modes import compare, offers
+from hubbub.planning.modes import compare, plan_options
 from hubbub.planning.noise import Budget, oue_variance, params_within
 from hubbub.planning.search import least_noise_rate, make_plan
 from hubbub.planning.strings import StringsGoal
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 def chosen(goal: Goal, epsilon: float, mode: str, report: float | None = None) -> Plan:
     """Return what `plan --epsilon` has for a mode, and of mode "once" what it recommends."""
     schedule = Schedule("once", period_days=_PERIOD)
-    found = compare(offers(goal, epsilon, schedule, report), n_clients=_CLIENTS)
+    found = compare(plan_options(goal, epsilon, schedule, report), n_clients=_CLIENTS)
     if mode == "once":
         return found.best
     plan = found.rival("longitudinal (value), unary")

@@ -12,7 +12,7 @@ from factories import make_metric, registry_toml
 from hubbub.decoder.cli import main
 from hubbub.inference.ratios import bit_ratios
 from hubbub.planning.amplification import blanket_delta
-from hubbub.planning.privacy import Situation, group_figures, metric_figures
+from hubbub.planning.privacy import PlanAssumptions, group_figures, metric_figures
 from hubbub.protocol.dimensions import Dimension
 from hubbub.protocol.metric_types.enums import BooleanType
 from hubbub.protocol.params import RapporParams
@@ -31,7 +31,7 @@ def of_slices(min_reports):
 
 
 def figures(metric, reports, days=1):
-    found = metric_figures(metric, Situation(days=days, reports=reports, delta=DELTA))
+    found = metric_figures(metric, PlanAssumptions(days=days, reports=reports, delta=DELTA))
     return {figure.key: figure for figure in found}
 
 
@@ -150,7 +150,7 @@ def test_no_attacker_links_periods_better_than_is_stated():
 def test_a_group_that_chooses_for_life_links_its_clients_periods(choice, times):
     metrics = {name: DARK._replace(name=name, group="either") for name in "ab"}
     registry = Registry("com.example.b", metrics, groups=[Group("either", ("a", "b"), choice)])
-    found = {f.key: f.value for f in group_figures(registry, Situation())["either"]}
+    found = {f.key: f.value for f in group_figures(registry, PlanAssumptions())["either"]}
     assert found["linked_by_choice"] == times
 
 

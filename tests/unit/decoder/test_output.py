@@ -346,7 +346,7 @@ def test_summary_names_what_a_reader_must_know():
 @pytest.mark.parametrize(
     ("limit", "text"),
     [
-        (math.nan, "not known: no candidate can be told from all others"),
+        (math.nan, "not known: no candidate can be distinguished from all others"),
         (math.inf, "none: with so few cohorts and hashes"),
         (2.5, "none: with so few reports, no share at all is found with probability 0.9"),
     ],

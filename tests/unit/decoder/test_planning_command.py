@@ -412,7 +412,7 @@ def test_options_that_a_goal_cannot_use_are_named(arguments, reason):
 def test_neither_reports_nor_a_target_is_refused(goal):
     result = plan(*GOALS[goal], *EPSILONS)
     assert result.exit_code == 2
-    assert "Missing option '--clients', '--reports', '--share' or '--error'" in result.stderr
+    assert "Give one of --clients, --reports, --share or --error." in result.stderr
     unreachable = plan(*GOALS[goal], *EPSILONS, "--share", "1e-13")
     assert "share = 1e-13: no number of reports reaches it" in unreachable.stderr
 

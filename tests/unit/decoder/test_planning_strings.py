@@ -48,8 +48,8 @@ def test_every_plan_is_within_the_budget(permanent, part, power):
 
 
 def test_the_best_plan_is_the_best_of_all_hashes_and_of_random_trials():
-    best, rivals = found().best, found().rivals
-    by_hashes = [each for each in rivals if each.name.startswith("best, h = ")]
+    best, alternatives = found().best, found().alternatives
+    by_hashes = [each for each in alternatives if each.name.startswith("best, h = ")]
     assert [each.params.h for each in by_hashes] == list(range(1, 9))
     assert best.limit == min(each.limit for each in by_hashes)
     for k in (64, 256, 1024):

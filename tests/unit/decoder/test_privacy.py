@@ -19,8 +19,8 @@ from hubbub.planning.histories import (
     same_times_epsilon,
 )
 from hubbub.planning.privacy import (
+    PlanAssumptions,
     PrivacyFigure,
-    Situation,
     group_figures,
     metric_figures,
     registry_figures,
@@ -76,8 +76,8 @@ def account(metric: Metric, answers: list[int]) -> float:
     return ledger.spending().epsilon
 
 
-def by_key(metric: Metric, situation: Situation) -> dict[str, float]:
-    return {figure.key: figure.value for figure in metric_figures(metric, situation)}
+def by_key(metric: Metric, assumptions: PlanAssumptions) -> dict[str, float]:
+    return {figure.key: figure.value for figure in metric_figures(metric, assumptions)}
 
 
 @examples(50)
@@ -163,7 +163,7 @@ def test_one_linked_report_loses_epsilon_report(metric):
 
 
 def test_one_time_metrics_are_paid_once_and_have_no_figure_for_a_second_report():
-    figures = by_key(ONE_TIME, Situation(days=1000, values=50))
+    figures = by_key(ONE_TIME, PlanAssumptions(days=1000, values=50))
     assert math.isnan(figures["epsilon_permanent"])
     assert figures["epsilon_days"] == ONE_TIME.epsilon_report
     assert figures["epsilon_values"] == ONE_TIME.epsilon_report
@@ -172,14 +172,14 @@ def test_one_time_metrics_are_paid_once_and_have_no_figure_for_a_second_report()
 
 def test_a_client_reports_no_more_values_than_the_registry_allows():
     metric = make_metric(max_values=2)
-    few, many = (by_key(metric, Situation(days=10_000, values=v)) for v in (2, 50))
+    few, many = (by_key(metric, PlanAssumptions(days=10_000, values=v)) for v in (2, 50))
     assert few["epsilon_values"] == many["epsilon_values"]
 
 
 @pytest.mark.parametrize(
     ("metric", "theorem"),
     [
-        (make_metric(), "not bounded: whoever links reports can see a change"),
+        (make_metric(), "not bounded: anyone who links reports can see a change"),
         (
             make_metric(max_values=1),
             "only a client's first value of each version is reported (max_values = 1)",
@@ -190,7 +190,7 @@ def test_a_client_reports_no_more_values_than_the_registry_allows():
     ids=["values", "one value", "periods", "one-time"],
 )
 def test_what_any_history_reveals_comes_with_its_reason(metric, theorem):
-    figures = metric_figures(metric, Situation(days=30))
+    figures = metric_figures(metric, PlanAssumptions(days=30))
     found = {figure.key: figure for figure in figures}
     assert theorem in found["epsilon_any_history"].theorem
 
@@ -225,24 +225,24 @@ def test_the_budget_is_divided_as_the_clients_account_divides_it(lifetime, max_v
 def test_a_budget_without_room_for_a_change_bounds_any_history():
     metric = make_metric("a")
     registry = make_registry(metric, lifetime_epsilon=1.5 * metric.price)
-    figures = metric_figures(registry["a"], Situation(), LifetimeBudget.of(registry))
+    figures = metric_figures(registry["a"], PlanAssumptions(), LifetimeBudget.of(registry))
     found = {figure.key: figure for figure in figures}["epsilon_any_history"]
     assert found.value == metric.epsilon_permanent
     assert "lifetime_epsilon has no room for a change" in found.theorem
 
 
-def together(registry: Registry, situation: Situation) -> dict[str, PrivacyFigure]:
-    return {figure.key: figure for figure in registry_figures(registry, situation)}
+def together(registry: Registry, assumptions: PlanAssumptions) -> dict[str, PrivacyFigure]:
+    return {figure.key: figure for figure in registry_figures(registry, assumptions)}
 
 
 def test_metrics_of_a_registry_add_up():
     registry = make_registry(
         make_metric("a"), make_metric("b", metric_type=BooleanType()), ONE_TIME
     )
-    situation = Situation(days=30, values=2)
-    found = together(registry, situation)
+    assumptions = PlanAssumptions(days=30, values=2)
+    found = together(registry, assumptions)
     total = found["epsilon_registry"]
-    alone = sum(by_key(metric, situation)["epsilon_values"] for metric in registry.values())
+    alone = sum(by_key(metric, assumptions)["epsilon_values"] for metric in registry.values())
     assert total.value == pytest.approx(alone)
     assert total.value >= alone
     assert "sequential composition" in total.theorem
@@ -250,11 +250,11 @@ def test_metrics_of_a_registry_add_up():
 
 def test_metrics_of_a_registry_have_a_sum_for_any_history_only_if_each_has_a_bound():
     bounded = (make_metric("a", period_days=7), make_metric("b", max_values=1), ONE_TIME)
-    situation = Situation(days=30)
-    found = together(make_registry(*bounded), situation)
-    alone = sum(by_key(metric, situation)["epsilon_any_history"] for metric in bounded)
+    assumptions = PlanAssumptions(days=30)
+    found = together(make_registry(*bounded), assumptions)
+    alone = sum(by_key(metric, assumptions)["epsilon_any_history"] for metric in bounded)
     assert found["epsilon_registry_any_history"].value == pytest.approx(alone)
-    endless = together(make_registry(*bounded, make_metric("c")), situation)
+    endless = together(make_registry(*bounded, make_metric("c")), assumptions)
     assert endless["epsilon_registry_any_history"].value == math.inf
     assert endless["epsilon_registry_any_history"].theorem.startswith(
         "c: not bounded: whoever links"
@@ -266,37 +266,37 @@ def test_metrics_of_a_registry_have_a_sum_for_any_history_only_if_each_has_a_bou
 def test_no_client_spends_more_than_the_registrys_budget(sense):
     periods = [make_metric(name, period_days=7) for name in "ab"]
     registry = make_registry(*periods, lifetime_epsilon=5.0)
-    total = together(registry, Situation(days=10_000, values=9))[f"epsilon_registry{sense}"]
+    total = together(registry, PlanAssumptions(days=10_000, values=9))[f"epsilon_registry{sense}"]
     assert total.value == 5.0
     assert "account" in total.theorem
 
 
 def test_a_budget_bounds_no_history_whose_changes_are_heard():
     registry = make_registry(make_metric("a"), lifetime_epsilon=50.0)
-    assert together(registry, Situation())["epsilon_registry_any_history"].value == math.inf
+    assert together(registry, PlanAssumptions())["epsilon_registry_any_history"].value == math.inf
 
 
 def test_the_division_of_the_budget_is_among_the_figures():
     metrics = make_metric("a"), make_metric("b", period_days=7, max_periods=3)
-    found = together(make_registry(*metrics, lifetime_epsilon=40.0), Situation())
+    found = together(make_registry(*metrics, lifetime_epsilon=40.0), PlanAssumptions())
     reserve = 4 * make_metric().epsilon_permanent
     assert found["lifetime_reserve"].value == pytest.approx(reserve)
     assert found["lifetime_changes"].value == pytest.approx(40.0 - reserve)
-    few = together(make_registry(*metrics, lifetime_epsilon=10.0), Situation())
+    few = together(make_registry(*metrics, lifetime_epsilon=10.0), PlanAssumptions())
     assert few["lifetime_changes"].value == 0
-    assert "lifetime_reserve" not in together(make_registry(*metrics), Situation())
+    assert "lifetime_reserve" not in together(make_registry(*metrics), PlanAssumptions())
 
 
 def test_after_shuffling_days_are_one_message_and_no_history_that_changes_has_a_figure():
-    situation = Situation(days=30, reports=10_000)
+    assumptions = PlanAssumptions(days=30, reports=10_000)
     metric = make_metric(params=make_params(h=1))
-    found = by_key(metric, situation)
+    found = by_key(metric, assumptions)
     assert found["central_epsilon"] < found["central_epsilon_days"] < found["epsilon_days"]
     assert found["central_epsilon_days_any_history"] == math.inf
     for bounded in (metric._replace(max_values=1), with_periods(metric, 7), ONE_TIME):
-        figures = by_key(bounded, situation)
+        figures = by_key(bounded, assumptions)
         assert figures["central_epsilon_days_any_history"] == figures["central_epsilon_days"]
-    once = by_key(ONE_TIME, situation)
+    once = by_key(ONE_TIME, assumptions)
     assert once["central_epsilon_days"] == once["central_epsilon"]
 
 
@@ -304,17 +304,17 @@ def test_after_shuffling_days_are_one_message_and_no_history_that_changes_has_a_
 def test_reports_of_a_permanent_response_are_linked_and_one_time_reports_cannot_be():
     page = make_metric(params=RapporParams(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534))
     for metric in (page, with_periods(page, 30)):
-        found = by_key(metric, Situation(reports=1_000))
+        found = by_key(metric, PlanAssumptions(reports=1_000))
         assert found["linked_share"] > 0.99
         assert found["linked_clients"] > 100_000
         assert found["linking_information"] < found["linking_information_known"]
-    once = by_key(ONE_TIME, Situation(reports=1_000))
+    once = by_key(ONE_TIME, PlanAssumptions(reports=1_000))
     assert all(math.isnan(value) for key, value in once.items() if key.startswith("link"))
-    assert "linked_share" not in by_key(page, Situation())
+    assert "linked_share" not in by_key(page, PlanAssumptions())
 
 
 def test_every_figure_names_its_theorem():
-    figures = metric_figures(make_metric(), Situation(reports=10_000))
+    figures = metric_figures(make_metric(), PlanAssumptions(reports=10_000))
     assert all(figure.theorem for figure in figures)
     assert len({figure.key for figure in figures}) == len(figures)
 
@@ -331,13 +331,13 @@ def test_every_figure_names_its_theorem():
 )
 def test_numbers_that_mean_nothing_are_refused(change, reason):
     with pytest.raises(PlanError, match=reason):
-        Situation(**change)
+        PlanAssumptions(**change)
 
 
 def test_a_metric_that_is_asked_once_a_period_has_one_price_each_for_any_values():
     params = RapporParams(k=64, h=1, m=8, f=0.0, p=0.02, q=0.5)
     once = make_metric(params=params, mode="once", period_days=30, max_periods=24)
-    found = by_key(once, Situation(days=365, values=9, reports=10_000))
+    found = by_key(once, PlanAssumptions(days=365, values=9, reports=10_000))
     price = once.epsilon_report
     assert found["epsilon_answer"] == price
     assert found["epsilon_year"] == found["epsilon_any_history"] == pytest.approx(15 * price)
@@ -358,12 +358,12 @@ def test_a_group_costs_what_its_dearest_metric_does():
     group = Group("either", ("a", "b"), "life")
     alone = Registry("com.example.browser", {metric.name: metric for metric in periods})
     grouped = Registry("com.example.browser", dict(alone), groups=[group])
-    situation = Situation(days=30)
-    found = {figure.key: figure.value for figure in group_figures(grouped, situation)["either"]}
-    assert found["epsilon_group"] == by_key(periods[1], situation)["epsilon_any_history"]
-    total = together(grouped, situation)["epsilon_registry_any_history"]
+    assumptions = PlanAssumptions(days=30)
+    found = {figure.key: figure.value for figure in group_figures(grouped, assumptions)["either"]}
+    assert found["epsilon_group"] == by_key(periods[1], assumptions)["epsilon_any_history"]
+    total = together(grouped, assumptions)["epsilon_registry_any_history"]
     assert total.value == pytest.approx(found["epsilon_group"])
     assert "parallel composition" in total.theorem
-    without = together(alone, situation)["epsilon_registry_any_history"].value
+    without = together(alone, assumptions)["epsilon_registry_any_history"].value
     assert found["epsilon_ungrouped"] == pytest.approx(without)
     assert found["share_of_clients"] == 0.5

@@ -139,7 +139,11 @@ def test_no_string_breaks_the_page_or_hides_in_it(strings):
 
 @pytest.mark.parametrize(
     ("limit", "text"),
-    [(math.nan, "can be told from all others"), (math.inf, "so few cohorts"), (2.5, "so few rep")],
+    [
+        (math.nan, "differs from all others"),
+        (math.inf, "so few cohorts"),
+        (2.5, "so few rep"),
+    ],
 )
 def test_headline_says_why_nothing_could_be_found(limit, text):
     decoding = make_decoding(["a"], detected=[False])

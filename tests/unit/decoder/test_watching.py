@@ -23,7 +23,7 @@ from hubbub.decoder.watching import news
 from hubbub.decoder.watching.news import message_of
 from hubbub.decoder.watching.options import load_watch
 from hubbub.decoder.watching.results import Result, days_of, read_result
-from hubbub.decoder.watching.running import alone, expected_reports, last_day, next_time
+from hubbub.decoder.watching.running import exclusive_lock, expected_reports, last_day, next_time
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.records import Records, record_width
@@ -267,7 +267,7 @@ def test_report_that_is_asked_for_no_more_is_not_shown(watched, tmp_path):
 
 def test_two_processes_do_not_work_in_one_folder(tmp_path):
     folder = Folder(tmp_path, _TWO)
-    with alone(tmp_path / "results"):
+    with exclusive_lock(tmp_path / "results"):
         _, errors = folder.watch(code=1)
     assert "another process is making results here" in errors
 
@@ -440,8 +440,8 @@ def test_alarm_is_news_as_long_as_it_lasts():
     warning = Finding("fit", "fit", "bad", None, Level.WARNING)
     alarm = Finding("forged", "forged", "many", None, Level.ALARM)
     fact = Finding("reports", "reports", "3", 3)
-    assert [*news.newly_said([warning, alarm, fact], [])] == [warning, alarm]
-    assert [*news.newly_said([warning, alarm, fact], [warning, alarm])] == [alarm]
+    assert [*news.new_findings([warning, alarm, fact], [])] == [warning, alarm]
+    assert [*news.new_findings([warning, alarm, fact], [warning, alarm])] == [alarm]
 
 
 def test_change_that_moves_by_a_day_is_the_same():

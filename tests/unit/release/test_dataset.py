@@ -16,7 +16,7 @@ from hubbub.release import BudgetError, DataError, Dataset, LedgerError, QueryEr
 from hubbub.release.errors import ReleaseError
 from hubbub.release.mechanisms import counts
 from hubbub.release.mechanisms.counts import Row
-from hubbub.release.result import Balance, Query, release_estimates, unabridged
+from hubbub.release.result import Balance, Query, release_estimates, with_all_rows
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.writers import write_files
 
@@ -340,7 +340,7 @@ def test_a_release_that_could_not_be_written_is_shown_whole(dataset):
     bins = [f"key {i}" for i in range(50)]
     found = dataset.histogram("city", epsilon=SURE, bins=bins)
     assert "key 45" not in repr(found)
-    assert "key 45" in repr(unabridged(found))
+    assert "key 45" in repr(with_all_rows(found))
 
 
 @pytest.mark.parametrize("column", ["city", "note"])

@@ -98,7 +98,7 @@ def test_audit_that_saw_nothing_says_so(tmp_path):
     rare = ("--h", "8", "--f", "0", "--p", "0.01", "--q", "0.02")
     said = made(tmp_path, *SMALL, *rare)
     words = " ".join(said.split())
-    assert "saw the most telling pattern in none of them" in words
+    assert "saw the most revealing pattern in none of them" in words
     assert "e^" not in words
 
 

@@ -176,7 +176,7 @@ def read_columns(
 def _require_same(path: Location, stamp: FileStamp | None) -> None:
     if stamp is not None and path.stamp() != stamp:
         raise ReportFileError(
-            f"{path}: was written anew while it was read; expected the same file to the end: try "
+            f"{path}: was written again while it was read; expected the same file to the end: try "
             "again"
         )
 

@@ -92,7 +92,7 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
     def note(text: str) -> None:
         click.echo(f"note: {text}", err=True)
 
-    with running.alone(watch.output):
+    with running.exclusive_lock(watch.output):
         faults = running.make_due(watch, until, made, note)
         failed = [f"{each.report} {each.day}: {each.error}" for each in faults]
         for text in failed:

@@ -84,7 +84,7 @@ def _decode(
         correction=data.correction,
         repeats=data.repeats,
     )
-    with observer.maximising() as passed:
+    with observer.likelihood_progress() as passed:
         return data.choice.complete(counted, data.reports.whole, listed, passed), listed
 
 

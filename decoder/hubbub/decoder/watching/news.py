@@ -105,7 +105,7 @@ def _sent(folder: Path) -> dict[str, list[str]]:
             found: dict[str, list[str]] = json.loads(text)
         except ValueError as error:
             raise WatchError(
-                f"{folder / _SENT}: isn't JSON. Remove it; what was told is told again"
+                f"{folder / _SENT}: isn't JSON. Remove it; what was posted will be posted again"
             ) from error
         return found
     return {}
@@ -158,7 +158,7 @@ _SAME_CHANGE = dt.timedelta(days=3)
 Document = Mapping[str, Any]
 
 
-class Past(NamedTuple):
+class History(NamedTuple):
     """What a result is compared with."""
 
     before: Result  # the one before it
@@ -168,14 +168,14 @@ class Past(NamedTuple):
 
 
 def between(
-    past: Past | None,
+    past: History | None,
     window: Estimates,
     names: Sequence[str],
     days: Estimates | None,
     looks: int,
 ) -> Iterator[Finding]:
     """Yield the new findings of a result; of a first one only what is wrong."""
-    yield from newly_said(window.findings, past.before.findings if past else ())
+    yield from new_findings(window.findings, past.before.findings if past else ())
     if past is None or not window.columns:
         return
     if "detected" in window.columns:
@@ -186,7 +186,7 @@ def between(
 
 
 def remembered(
-    past: Past | None,
+    past: History | None,
     window: Estimates,
     names: Sequence[str],
     days: Estimates | None,
@@ -350,7 +350,7 @@ def _day(text: str) -> dt.date:
     return dt.date.fromisoformat(text)
 
 
-def newly_said(findings: Sequence[Finding], before: Sequence[Finding]) -> Iterator[Finding]:
+def new_findings(findings: Sequence[Finding], before: Sequence[Finding]) -> Iterator[Finding]:
     """Yield alarms, and warnings of a kind that the earlier result didn't have.
 
     An alarm is told as long as it lasts: what forged reports do isn't over because it is known.

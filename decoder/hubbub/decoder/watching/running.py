@@ -65,7 +65,7 @@ def next_time(watch: WatchOptions, now: dt.datetime) -> dt.datetime:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def exclusive_lock(folder: Path) -> Iterator[None]:
     """Make the folder and lock it; raises `WatchError` if another process makes results in it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("ab") as file:
@@ -210,7 +210,7 @@ def _ends(watch: WatchOptions, metric: Metric, day: dt.date) -> list[Finding]:
 
 def _past(
     folder: Path, name: str, question: str, earlier: Sequence[dt.date], since: dt.date
-) -> news.Past | None:
+) -> news.History | None:
     """Return what a window beginning at `since` is compared with; None: with nothing so far."""
     before = read_result(folder, name, earlier[-1]) if earlier else None
     if before is None or before.watch["question"] != question:
@@ -222,7 +222,7 @@ def _past(
     window = read_result(folder, name, ends[-1]) if ends else None
     if window is not None and window.watch["question"] != question:
         window = None
-    return news.Past(before, () if days is None else days.document["series"], window)
+    return news.History(before, () if days is None else days.document["series"], window)
 
 
 def _question(metric: Metric, options: Mapping[str, Any]) -> str:

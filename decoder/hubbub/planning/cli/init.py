@@ -30,7 +30,7 @@ _COMMENTS = {
     "owner": "who answers for it",
     "expires": "clients stop reporting after this day",
     "mode": "one report each period, of its first value; nothing of it stays on the device",
-    "period_days": "how often a client answers anew; a new one waits up to this long to start",
+    "period_days": "how often a client answers again; a new one waits up to this long to start",
     "max_periods": "a client is silent after so many",
     "k": "bits of a report",
     "h": "hash functions",
@@ -161,7 +161,9 @@ def init(
 
     with cli_errors():
         schedule = Schedule("once")
-        best = modes.compare(modes.offers(_goal(values), epsilon, schedule), n_clients=clients).best
+        best = modes.compare(
+            modes.plan_options(_goal(values), epsilon, schedule), n_clients=clients
+        ).best
         price = schedule.max_periods * epsilon
         described = {"description": "What we learn from it, and what for", "owner": owner}
         entry = best.goal.entry(best.params, name)

@@ -617,9 +617,9 @@ def _run(
                 max_periods=max_periods or _USUAL_PERIODS,
                 reports_each=reports_each or days,
             )
-            offered = modes.offers(goal, epsilon, schedule, epsilon_report)
+            options = modes.plan_options(goal, epsilon, schedule, epsilon_report)
             n_clients = reports if clients is None else clients
-            comparison = modes.compare(offered, n_clients=n_clients, **wanted)
+            comparison = modes.compare(options, n_clients=n_clients, **wanted)
         elif way is epsilons:
             budget = Budget(epsilon_permanent or 0.0, epsilon_report or 0.0, each)
             comparison = search.plan(goal.over(each), budget, n_reports=total, **wanted)

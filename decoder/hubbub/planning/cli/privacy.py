@@ -85,7 +85,7 @@ def privacy(
         )
     from hubbub.planning.histories import LifetimeBudget
     from hubbub.planning.privacy import (
-        Situation,
+        PlanAssumptions,
         group_figures,
         metric_figures,
         privacy_estimates,
@@ -96,12 +96,12 @@ def privacy(
 
     with cli_errors():
         registry = Registry.load(metrics)
-        situation = Situation(days, values, reports, delta)
-        together = registry_figures(registry, situation)
+        assumptions = PlanAssumptions(days, values, reports, delta)
+        together = registry_figures(registry, assumptions)
         budget = LifetimeBudget.of(registry)
-        figures = {name: metric_figures(registry[name], situation, budget) for name in registry}
-        of_groups = group_figures(registry, situation)
-        result = privacy_estimates(registry, situation, figures, together, of_groups)
+        figures = {name: metric_figures(registry[name], assumptions, budget) for name in registry}
+        of_groups = group_figures(registry, assumptions)
+        result = privacy_estimates(registry, assumptions, figures, together, of_groups)
         write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)
 
 

@@ -202,7 +202,7 @@ def _query(
         **options: Any,
     ) -> None:
         from hubbub.release.dataset import Dataset
-        from hubbub.release.result import unabridged
+        from hubbub.release.result import with_all_rows
         from hubbub.reporting.command_line import STDOUT
         from hubbub.reporting.formats import writers
         from hubbub.reporting.formats.data_files import write_csv
@@ -222,7 +222,7 @@ def _query(
             except OSError as error:
                 fault = error
         stdout = [path for path in files if path == STDOUT]
-        shown = unabridged(result) if fault else result
+        shown = with_all_rows(result) if fault else result
         writers.write_results(shown, stdout, spreadsheet_safe=spreadsheet_safe)
         if fault is not None:
             raise fault

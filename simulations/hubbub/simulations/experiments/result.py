@@ -263,9 +263,9 @@ def _sentences(experiment: Experiment, outcome: ExperimentOutcome) -> list[str]:
     if math.isfinite(audit.observed):
         ratio = f"a likelihood ratio of e^{audit.observed:.3f}"
     audited = (
-        "An attacker who told two values apart by single reports saw "
+        "An attacker who distinguished two values by single reports saw "
         + (
-            "the most telling pattern in none of them"
+            "the most revealing pattern in none of them"
             if math.isinf(audit.at_least)
             else f"{ratio}, so the true one is at least e^{audit.at_least:.3f}"
         )

@@ -201,7 +201,7 @@ def _sentences(experiment: CategoryExperiment, outcome: CategoryOutcome) -> list
         "one-time": "one of each client",
     }[experiment.plan.mode]
     return [
-        f"{plan.reports:,} reports, {often}, at epsilon {each:.4g} a report; {size}.",
+        f"{plan.reports:,} reports, {often}, at epsilon {each:.4g} per report; {size}.",
         f"{found.detected:,} detected; total variation {found.total_variation:.4f}, {over_all}.",
         f"95% intervals hold the truth for {found.interval_coverage:.1%} of the categories.",
     ]

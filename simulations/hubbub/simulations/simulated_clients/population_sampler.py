@@ -50,7 +50,7 @@ class ReportingPlan:
     params: RapporParams
     clients: int
     days: int = 1  # on which clients report: once a day, if there are no periods
-    change: float = 0.0  # chance that a client's value is drawn anew from one day to the next
+    change: float = 0.0  # chance that a client's value is drawn again from one day to the next
     # Shape (m,); chance of each cohort; uniform, as real clients' are, if None.
     cohort_shares: FloatArray | None = None
     # The metric's type, if its values are open strings. A joint population has its own; otherwise
