@@ -131,7 +131,7 @@ def test_file_that_is_gone_or_written_anew_since_the_plan_is_refused(tmp_path, d
     records = Records(record_width(24), b"".join(r.data for r in read_records(path)))
     write_records(path, records.width, [records])  # the same reports in another file
     for engine in (LocalEngine(), dask):
-        with pytest.raises(ReportFileError, match="written anew"):
+        with pytest.raises(ReportFileError, match="written again"):
             list(count_tasks(engine, tasks, METRIC.params))
     path.unlink()
     for engine in (LocalEngine(), dask):

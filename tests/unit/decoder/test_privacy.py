@@ -257,7 +257,7 @@ def test_metrics_of_a_registry_have_a_sum_for_any_history_only_if_each_has_a_bou
     endless = together(make_registry(*bounded, make_metric("c")), assumptions)
     assert endless["epsilon_registry_any_history"].value == math.inf
     assert endless["epsilon_registry_any_history"].theorem.startswith(
-        "c: not bounded: whoever links"
+        "c: not bounded: anyone who links"
     )
     assert math.isfinite(endless["epsilon_registry"].value)
 

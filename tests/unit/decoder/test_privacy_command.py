@@ -100,7 +100,7 @@ def test_figures_of_any_history_are_null_where_there_is_no_bound(registry, tmp_p
     document = json.loads((tmp_path / "privacy.json").read_text(encoding="utf-8"))
     found = {name: of["epsilon_any_history"] for name, of in document["metrics"].items()}
     assert found["homepage"]["value"] is None
-    assert found["homepage"]["theorem"].startswith("not bounded: whoever links reports")
+    assert found["homepage"]["theorem"].startswith("not bounded: anyone who links reports")
     assert found["last_crash"]["value"] > found["tabs"]["value"] > 0
     assert document["registry"]["epsilon_registry_any_history"]["value"] is None
     with (tmp_path / "privacy.csv").open(encoding="utf-8", newline="") as file:
