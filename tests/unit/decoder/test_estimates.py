@@ -7,9 +7,9 @@ import pytest
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference.arrays import FloatArray
 from hubbub.inference.candidates import Design, make_design
-from hubbub.inference.counts import BitEstimates, estimate_bits, variance_of_one
+from hubbub.inference.counts import BitEstimates, variance_of_one
 from hubbub.inference.regression import estimates as module
 from hubbub.inference.regression.estimates import (
     CandidateEstimates,
@@ -22,7 +22,6 @@ from hubbub.inference.regression.estimates import (
 )
 from hubbub.inference.regression.model import Fit, fit_selected, unknown_column
 from significance import z_limit
-from unit.decoder.decodings import counts_of
 from unit.decoder.models import (
     PARAMS,
     SELECTED,
@@ -34,7 +33,6 @@ from unit.decoder.models import (
     influence_of,
     noisy_bits,
     rates_of,
-    strings,
     textbook,
 )
 
@@ -186,18 +184,6 @@ def test_total_share_has_the_variance_of_all_reports_there_can_be():
     assert std_error**2 + 0.4 * 0.6 / 130_000 == pytest.approx(expected + excess, rel=2e-3)
 
 
-def test_total_share_of_one_member_is_its_own_estimate(rng):
-    """Free or drawn: the same share, the same error."""
-    design, candidates = design_of(10), candidates_of(10)
-    bits = noisy_bits(design, rng)
-    fit = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
-    estimates = estimate_all(fit, candidates, bits, PARAMS)
-    for member in range(10):
-        total, std_error = total_share(fit, estimates, bits, PARAMS, np.array([member]))
-        assert total == estimates.share[member]
-        assert std_error == pytest.approx(estimates.std_error[member])
-
-
 def test_total_share_of_drawn_members_has_the_error_of_the_model(rng):
     """Each is freed alone; the errors are simulated from the model itself.
 
@@ -223,25 +209,6 @@ def test_total_share_of_drawn_members_has_the_error_of_the_model(rng):
     assert std_error**2 + own == pytest.approx(expected, rel=z_limit() * np.sqrt(2 / 4000))
 
 
-def test_total_share_of_nobody_is_zero(rng):
-    design = design_of(10)
-    bits = noisy_bits(design, rng)
-    fit = fit_selected(bits, design, SELECTED, PARAMS)
-    estimates = estimate_all(fit, candidates_of(10), bits, PARAMS)
-    assert total_share(fit, estimates, bits, PARAMS, NOBODY) == (0.0, 0.0)
-
-
-def test_strings_outside_the_model_add_to_the_total(rng):
-    design = design_of(10)
-    bits = noisy_bits(design, rng)
-    fit = fit_selected(bits, design, SELECTED[:3], PARAMS)
-    estimates = estimate_all(fit, candidates_of(10), bits, PARAMS)
-    inside, its_error = total_share(fit, estimates, bits, PARAMS, SELECTED[:3])
-    total, std_error = total_share(fit, estimates, bits, PARAMS, SELECTED)
-    assert total == pytest.approx(inside + estimates.share[3])
-    assert std_error == pytest.approx(np.hypot(its_error, estimates.std_error[3]), rel=0.01)
-
-
 @pytest.mark.parametrize("h", [1, 2, 3])
 def test_pair_probability_and_hash_variance_are_those_of_all_strings(h, rng):
     """Enumerates the 8^h outcomes of each of two cohorts."""
@@ -253,46 +220,6 @@ def test_pair_probability_and_hash_variance_are_those_of_all_strings(h, rng):
     parts = [filters @ scores[: params.k], filters @ scores[params.k :]]
     expected = parts[0].var(axis=0) + parts[1].var(axis=0)
     np.testing.assert_allclose(hash_variance(scores, params), expected)
-
-
-def test_pure_noise_is_as_dispersed_as_assumed(rng):
-    """40 draws, 200 candidates that nobody holds; members, and strings outside of the model.
-
-    The quotient has a standard deviation of about sqrt(2 / 256) a draw, and is a little below 1
-    because the excess variance is never 0 (4% on average here).
-    """
-    design, candidates = design_of(200), candidates_of(200)
-    for selected in (NOBODY, np.arange(60)):
-        found = []
-        for _ in range(40):
-            bits = noisy_bits(design, rng, np.array([]))
-            fit = fit_selected(bits, design, selected, PARAMS)
-            found.append(estimate_all(fit, candidates, bits, PARAMS).dispersion)
-        assert 0.9 < np.mean(found) < 1.03
-        assert np.std(found) < 0.15
-
-
-def test_errors_are_about_the_collected_share(rng):
-    """With little noise in the reports, drawing 2,000 people is most of the error.
-
-    150 populations of two strings: the squared errors about the *collected* shares are chi-squared,
-    P(false alarm) < 1e-6 by the normal approximation of their sum; about the population's shares
-    they would be four times as large.
-    """
-    params = make_params(k=64, h=2, m=4, f=0.0, p=0.1, q=0.9)
-    candidates = candidates_of(2, params)
-    design = design_of(2, params)
-    z = []
-    for seed in range(150):
-        held: IntArray = rng.multinomial(2000, [0.5, 0.5])
-        counts = counts_of(dict(zip(strings(2), held.tolist(), strict=True)), params, seed)
-        bits = estimate_bits(counts, params)
-        fit = fit_selected(bits, design, np.arange(2), params)
-        estimates = estimate_all(fit, candidates, bits, params)
-        z.append((estimates.share[0] - held[0] / 2000) / estimates.std_error[0])
-        about_population = np.sqrt(0.25 / 2000)
-        assert estimates.std_error[0] < 0.65 * about_population
-    assert abs(np.mean(np.square(z)) - 1) < z_limit() * np.sqrt(2 / 150)
 
 
 def test_variance_over_the_hash_without_a_member_is_that_of_the_smaller_model(rng):

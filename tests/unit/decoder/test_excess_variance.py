@@ -17,13 +17,6 @@ PRIOR_VARIANCE = 1e-4
 SAMPLING = np.linspace(1e-5, 3e-5, PARAMS.m * PARAMS.k)
 
 
-@pytest.fixture
-def fit(rng) -> Fit:
-    """Return a fit of 20 strings, 4 of them free."""
-    design = design_of(20)
-    return fit_of(noisy_bits(design, rng), design, np.arange(20), FIXED, PRIOR_VARIANCE)
-
-
 def excess(fit: Fit, scores: FloatArray, sampling: FloatArray = SAMPLING) -> float:
     return estimate_excess_variance(
         scores, fit.weights, sampling, fit.basis, fit.covariance, fit.penalties
@@ -84,17 +77,3 @@ def test_scatter_of_a_known_size_is_found(rng):
     assert deviation < tau2 / 5
     mean = np.mean([fit.excess_variance for fit in fits])
     assert abs(mean - tau2) < 1.05 * z_limit() * deviation / np.sqrt(200)
-
-
-def test_it_is_never_zero_where_rows_are_left_over(fit):
-    assert 0 < excess(fit, np.zeros(len(fit.weights))) < 1e-5
-
-
-def test_as_many_free_columns_as_rows_leave_nothing_to_go_by(rng):
-    """Cohorts without reports but one, of 32 rows: 31 free strings and the unknown mass."""
-    design = design_of(80)
-    bits = noisy_bits(design, rng)
-    bits.reports[1:] = 0
-    fit = fit_of(bits, design, np.arange(80))
-    assert len(fit.selected) == 31
-    assert fit.excess_variance == 0

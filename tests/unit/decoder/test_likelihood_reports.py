@@ -67,23 +67,6 @@ def test_equal_reports_of_few_bits_are_kept_once():
     assert packed.rows <= 3 * 256
 
 
-def test_blocks_are_of_one_cohort_each_and_hold_at_most_so_many_rows():
-    params = SHAPES[2]
-    packed = pack([some_records(params)], params)
-    for rows in (1, 100, 10**6):
-        blocks = list(packed.blocks(rows))
-        assert max(len(block.bits) for block in blocks) <= rows
-        np.testing.assert_array_equal(np.vstack([b.bits for b in blocks]), packed.bits)
-        assert [b.cohort for b in blocks] == sorted(b.cohort for b in blocks)
-
-
-@pytest.mark.parametrize("params", SHAPES, ids=by_bits)
-def test_no_reports_are_packed_as_none(params):
-    packed = pack([], params)
-    assert packed.total == packed.rows == 0
-    assert list(packed.blocks(10)) == []
-
-
 def test_records_that_are_not_whole_are_refused():
     with pytest.raises(UndecodableError, match="multiple of 3 for k = 8"):
         ReportSpool(SHAPES[0]).add(b"1234")

@@ -2,25 +2,20 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.inference.arrays import FloatArray
-from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.maximum import maximise
 from hubbub.inference.likelihood.sums import (
     DOUBLE,
     SINGLE,
-    Evaluation,
     ReportMixture,
     densities,
     ratio_rows,
     unknown_density,
 )
 from hubbub.inference.packed import PackedReports, cut_cohorts
-from hubbub.inference.quadratic import _RIDGE, best_of_quadratic
 from unit.decoder.packed import members_of, reports_of
 
 CROWDED = make_params(k=8, h=2, m=4, f=0.3, p=0.2, q=0.8)
@@ -57,20 +52,6 @@ def test_evaluation_is_what_the_formulas_say(params):
     np.testing.assert_allclose(at.gradient, density @ (weights / mixed), rtol=1e-11)
     expected = (density * (weights / mixed**2)) @ density.T
     np.testing.assert_allclose(at.information, expected, rtol=1e-11)
-
-
-def test_gradient_and_information_are_the_values_derivatives():
-    """Central differences of step 1e-5: their own error is of the order of 1e-10 of the value."""
-    mixture, step = mixture_of(CROWDED), 1e-5
-    shares = np.array([0.2, 0.3, 0.2, 0.1, 0.15, 0.05])
-    at = mixture.evaluate(shares)
-    for s in range(len(shares)):
-        change = step * np.eye(len(shares))[s]
-        above, below = mixture.evaluate(shares + change), mixture.evaluate(shares - change)
-        slope = (above.value - below.value) / (2 * step)
-        assert slope == pytest.approx(at.gradient[s], rel=1e-5)
-        bend = (below.gradient - above.gradient) / (2 * step)
-        np.testing.assert_allclose(bend, at.information[s], rtol=1e-4)
 
 
 @pytest.mark.parametrize("params", [CROWDED, WIDE], ids=["grouped", "one by one"])
@@ -127,42 +108,6 @@ def test_gap_bounds_the_log_likelihood_that_is_missing(rng):
         at = mixture.evaluate(shares)
         missing = best.at.value - at.value
         assert -1e-6 <= missing <= float(at.gradient.max()) - total + 1e-6
-
-
-def test_start_at_the_boundary_does_not_stay_there():
-    mixture = mixture_of(CROWDED)
-    start = np.eye(6)[5]
-    found = maximise(mixture.evaluate, mixture.reports.total, start, tolerance=1e-6)
-    np.testing.assert_allclose(found.shares[1:4], [0.6, 0.3, 0.1], atol=0.1)
-
-
-def test_progress_is_told_after_each_pass():
-    mixture, gaps = mixture_of(CROWDED), list[float]()
-    found = maximise(mixture.evaluate, mixture.reports.total, np.ones(6), progress=gaps.append)
-    assert len(gaps) == found.passes
-    assert gaps[-1] <= 1e-3 < gaps[0]
-
-
-def test_solver_that_gets_nowhere_says_so():
-    def stuck(shares: FloatArray) -> Evaluation:
-        return Evaluation(0.0, np.array([1.5, 0.5]) * (1 + shares.sum()), np.eye(2) * 1e9)
-
-    with pytest.raises(UndecodableError, match="left a gap of"):
-        maximise(stuck, 1.0, np.ones(2))
-
-
-@given(st.integers(0, 10_000))
-def test_quadratic_is_maximised_on_the_boundary_too(seed):
-    """Karush, Kuhn and Tucker, with the ridge: no slope inside, none upwards at 0."""
-    rng = np.random.default_rng(seed)
-    root = rng.normal(size=(5, 8))
-    information, shares, score = root @ root.T, rng.uniform(size=5), rng.normal(size=5) * 3
-    x = best_of_quadratic(information, score, shares)
-    ridge = _RIDGE * np.diag(np.diag(information))
-    slope = score - (information + ridge) @ (x - shares)
-    assert (x >= 0).all()
-    np.testing.assert_allclose(slope[x > 0], 0, atol=1e-9)
-    assert slope[x == 0].max(initial=-1) <= 1e-9
 
 
 def test_moved_scores_are_sums_over_reports():

@@ -1,7 +1,5 @@
 """Whole strings are tested by all reports that show them whole, beside what else is known."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +9,7 @@ from factories import make_metric, make_params
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.open_strings.decoding import decode_open_strings
-from hubbub.inference.open_strings.endings import Family, family_of, sizes_of, whole_in
+from hubbub.inference.open_strings.endings import family_of, whole_in
 from hubbub.inference.open_strings.search import Proposals, propose
 from hubbub.inference.open_strings.testing import FamilyDecoder, StringTests, string_tests
 from hubbub.inference.repeated_reports import ONCE
@@ -74,14 +72,6 @@ def test_positions_of_whole_strings_are_the_protocols_from_their_first_step_on(
     assert [1 << int(position) for position in positions.ravel()] == bits
 
 
-@given(st.integers(0, 12), steps)
-def test_each_length_is_in_one_family(size, steps):
-    own = family_of(size, steps)
-    for family in range(len(steps) + 1):
-        least, below = sizes_of(family, steps)
-        assert (least <= size < below) == (family == own)
-
-
 def test_strings_of_every_family_are_found_and_nothing_else(counts, proposals):
     decoding = decoding_of(strings_tested(proposals, counts, ()), counts, proposals)
     found = {decoding.candidates[row] for row in decoding.largest_detected().tolist()}
@@ -95,61 +85,6 @@ def test_errors_are_those_of_all_reports_that_show_a_string_whole(counts, propos
     of = {name: decoding.std_error[decoding.candidates.index(name)] for name in CLIENTS}
     for name, n_steps in (("a", 4), ("cat", 3), ("eagle", 2)):
         assert of[name] * np.sqrt(n_steps) == pytest.approx(of["gorilla"], rel=0.1)
-
-
-def test_strings_that_are_given_stay_in_their_order_and_are_tested_once(counts, proposals):
-    asked = (b"nobody", b"gorilla", b"a", b"cat")
-    tests = strings_tested(proposals, counts, asked)
-    assert tuple(tests.texts[:4]) == asked
-    assert len(set(tests.texts)) == len(tests.texts)
-    rows = np.concatenate([family.rows for family in tests.families])
-    assert sorted(rows.tolist()) == list(range(len(tests.texts)))
-    decoding = decoding_of(tests, counts, proposals)
-    assert decoding.detected[:4].tolist() == [False, True, True, True]
-
-
-def test_given_strings_have_half_of_all_weight_in_equal_parts(counts, proposals):
-    alone, tests = (strings_tested(proposals, counts, some) for some in ((), (b"x", b"yy", b"zzz")))
-    assert tests.total == pytest.approx(2 * alone.total)
-    assert tests.expected[:3] == pytest.approx(alone.total / 3)
-
-
-@pytest.mark.parametrize("half", [0, 1])
-def test_what_stands_out_teaches_what_the_other_half_may_expect(counts, half):
-    """Ten strings of one half and of the first family: the other half's are likelier, no others."""
-    halves, expected = np.array([0, 1, 0, 1]), np.full(4, 1e-6)
-    standing_out = np.zeros((2, 2), dtype=np.int64)
-    standing_out[0, half] = 10
-    families = [
-        Family(
-            number,
-            [f"{number}{place}".encode() for place in range(4)],
-            expected,
-            halves,
-            expected,
-            halves,
-            standing_out[number],
-        )
-        for number in (0, 1)
-    ]
-    tests = string_tests(families, [], counts, TYPE.step_params(PARAMS), TYPE)
-    likelier = tests.expected.reshape(2, 4) / expected
-    assert likelier[:, halves == half] == pytest.approx(1)
-    assert likelier[0, halves != half] == pytest.approx((10 + 2 / 2) / 12 * 2)
-    assert likelier.mean() == pytest.approx(1)
-    assert tests.total == pytest.approx(8e-6)
-
-
-@pytest.mark.parametrize("correction", list(Correction))
-@pytest.mark.parametrize("supposed", [0, 50])
-def test_what_was_supposed_of_others_decides_nothing(counts, proposals, correction, supposed):
-    """Of fifty more detections nobody has found any, so they are not believed."""
-    tests = strings_tested(proposals, counts, ())
-    families = tuple(replace(each, standing_out=supposed) for each in tests.families)
-    decoding = decoding_of(replace(tests, families=families), counts, proposals, correction)
-    found = {decoding.candidates[row] for row in decoding.largest_detected().tolist()}
-    assert found <= set(CLIENTS)
-    assert found >= {"cat", "dog", "eagle", "finch", "gorilla", "hamster"}
 
 
 def test_no_more_is_detected_than_one_rate_for_all_families_allows(counts, proposals):

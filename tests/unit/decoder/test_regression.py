@@ -4,18 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.inference.arrays import BoolArray, FloatArray
 from hubbub.inference.candidates import make_design
-from hubbub.inference.counts import BitEstimates, variance_of_one
 from hubbub.inference.regression.model import (
     Fit,
-    fit_members,
     fit_selected,
-    reports_by_row,
     unknown_column,
 )
 from unit.decoder.models import (
@@ -27,7 +22,6 @@ from unit.decoder.models import (
     filters_of,
     fit_of,
     influence_of,
-    members_of,
     noisy_bits,
     rates_of,
     textbook,
@@ -49,16 +43,6 @@ def mixed_fit(rng: np.random.Generator) -> tuple[Fit, FloatArray]:
 def columns(fit: Fit) -> tuple[BoolArray, BoolArray]:
     """Return marks of the free columns, the unknown mass among them, and of the others."""
     return np.asarray(fit.penalties == 0), np.asarray(fit.penalties > 0)
-
-
-@given(st.integers(0, 10**6), st.integers(0, 5), st.floats(0, 1))
-def test_noiseless_rates_give_back_the_exact_shares(seed, n, unknown):
-    design = design_of(n, label=f"{seed}")
-    weights = np.random.default_rng(seed).random(n) + 0.01
-    shares = (1 - unknown) * weights / weights.sum()
-    fit = fit_selected(bits_of(rates_of(design, shares, unknown)), design, np.arange(n), PARAMS)
-    np.testing.assert_allclose(fit.coefficients, [unknown, *shares], atol=1e-9)
-    np.testing.assert_allclose(fit.residuals, 0, atol=1e-9)
 
 
 def test_free_members_solve_the_weighted_normal_equations(rng):
@@ -103,43 +87,6 @@ def test_influence_is_that_of_the_model_with_the_member_freed(rng):
                   @ (PRIOR_MEAN * ~np.delete(FEW_FREE, member)))  # fmt: skip
         moved = influence[:, member] @ (rates - others)
         assert moved == pytest.approx(fit.shares[member])
-
-
-def test_freedom_is_whole_for_the_free_and_grows_with_the_spread(rng):
-    design = design_of(10)
-    bits = noisy_bits(design, rng)
-    fits = [fit_of(bits, design, np.arange(10), FEW_FREE, s) for s in (1e-8, 1e-4, 1.0)]
-    free = np.array(FEW_FREE)
-    for fit in fits:
-        np.testing.assert_array_equal(fit.reliability[free], 1)
-        assert ((fit.reliability[~free] > 0) & (fit.reliability[~free] < 1)).all()
-    assert (np.diff([fit.reliability[~free] for fit in fits], axis=0) > 0).all()
-    assert fits[0].reliability[~free].max() < 0.01
-    assert fits[2].reliability[~free].min() > 0.99
-
-
-def test_starting_from_a_similar_model_changes_nothing_that_matters(rng):
-    """A hundredth of a standard error is what the last of the reweightings may still move."""
-    design = design_of(10)
-    bits = noisy_bits(design, rng)
-    members = members_of(design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
-    fresh = fit_members(bits, members, PARAMS)
-    start = fit_selected(bits, design, SELECTED, PARAMS)
-    again = fit_members(bits, members, PARAMS, start=start)
-    std_error = np.sqrt(np.diag(fresh.covariance))
-    assert np.abs((again.coefficients - fresh.coefficients) / std_error).max() < 0.01
-    np.testing.assert_allclose(again.covariance, fresh.covariance, atol=0.01 * std_error.max() ** 2)
-
-
-def test_weights_come_from_fitted_rates_and_never_from_observed_ones(rng):
-    """Those of the last but one step: a thousandth is what it may still have moved."""
-    design = design_of(10)
-    bits = noisy_bits(design, rng)
-    fit = fit_selected(bits, design, SELECTED, PARAMS)
-    fitted = fit.basis.toarray().T @ fit.coefficients
-    variance = variance_of_one(fitted, PARAMS) / reports_by_row(bits) + fit.excess_variance
-    np.testing.assert_allclose(fit.weights, 1 / variance, rtol=1e-3)
-    np.testing.assert_allclose(fit.residuals, bits.rate.ravel() - fitted)
 
 
 def test_cohorts_without_reports_have_no_say(rng):
@@ -209,11 +156,6 @@ def test_drawn_columns_may_be_dependent_and_more_than_the_rows(rng):
     chosen = np.concatenate([[True], free])
     expected = textbook(fit, bits.rate.ravel(), chosen, ~chosen)
     np.testing.assert_allclose(fit.coefficients[chosen], expected.coefficients, atol=1e-8)
-
-
-def test_reports_are_repeated_for_each_bit_of_a_cohort():
-    bits = BitEstimates(np.zeros((2, 3)), np.array([[5.0], [7.0]]), 12.0)
-    assert reports_by_row(bits).tolist() == [5, 5, 5, 7, 7, 7]
 
 
 def test_what_is_known_of_rates_weighs_as_if_it_were_in_the_model(rng):

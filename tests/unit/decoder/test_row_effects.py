@@ -1,7 +1,5 @@
 """Random effects by the rows' covariance are those by the members', and decoys are like members."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +10,7 @@ from factories import make_params
 from hubbub.inference.arrays import FloatArray, IntArray, PositionArray, SparseMatrix
 from hubbub.inference.candidates import make_design
 from hubbub.inference.counts import BitEstimates
-from hubbub.inference.regression import estimates, row_effects
+from hubbub.inference.regression import estimates
 from hubbub.inference.regression.estimates import (
     Feedback,
     LeaveOneOutFit,
@@ -64,28 +62,6 @@ def test_rows_and_members_make_the_same_effects(empty, rng):
         fit = fit_members(bits, drawn, FEW, start=fit)
 
 
-def test_decoys_have_the_p_values_that_they_get_when_they_are_listed(rng, monkeypatch):
-    """Z-scores, which that raises by .08 and more, come out the same, but for .06 on average.
-
-    Weights of rows and of the mixture, which are learned from a decoy that is listed, too, differ.
-    The seeds are fixed, so that it passes always or never.
-    """
-    bits, members, alone = crowd(rng)
-    by_rows, fit = listed(bits, members, alone)
-    drawn: list[tuple[PositionArray, FloatArray]] = []
-    monkeypatch.setattr(row_effects, "_CHANGED", N)
-    monkeypatch.setattr(estimates, "DECOYS", 40)
-    monkeypatch.setattr(row_effects, "draw_decoys", partial(kept, drawn))
-    monkeypatch.setattr(Feedback, "of_decoys", lambda log_p, _weights: log_p)
-    as_decoys = z_scores(np.asarray(by_rows.feedback(fit)))
-    positions, scores = drawn[0]
-    without = z_scores(HashNull(scores, FEW.h).log_tails(score_totals(scores, positions)))
-    chosen = np.flatnonzero((without > 1.5) & (without < 4))[:16]
-    as_members = [z_when_listed(bits, members, alone, positions[i : i + 1]) for i in chosen]
-    assert np.mean(as_members - without[chosen]) > 0.08
-    assert np.abs(as_members - as_decoys[chosen]).mean() < 0.06
-
-
 def kept(
     drawn: list[tuple[PositionArray, FloatArray]], scores: FloatArray, hashes: int
 ) -> tuple[PositionArray, FloatArray]:
@@ -122,12 +98,6 @@ def test_decoys_stand_for_random_strings(rng, monkeypatch):
         error = stats.norm.isf(ALARM / 2) * parts.std() / len(p) ** 0.5
         # The saddlepoint approximation is good to some hundredths.
         assert abs(parts.mean() - level) < error + 0.05 * level, level
-
-
-def test_decoys_of_rows_that_say_nothing_are_random():
-    positions, weights = draw_decoys(np.zeros((2, 16)), 1)
-    assert np.all((positions >= 0) & (positions < 16))
-    np.testing.assert_allclose(weights, 1 / len(weights))
 
 
 LOG_P = st.floats(-60, -1e-6)

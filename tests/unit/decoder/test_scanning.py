@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.inference import parallel
 from hubbub.inference.arrays import BoolArray, FloatArray
 from hubbub.inference.candidates import Candidates, bit_numbers, hashed, mapped, of_words
 from hubbub.inference.params import DecodingParams
@@ -73,40 +72,6 @@ def test_scan_crosses_pieces_and_spans(k):
     np.testing.assert_allclose(by_hash[:, 0], np.concatenate(parts), atol=1e-10)
 
 
-def test_result_does_not_depend_on_the_number_of_cores(monkeypatch):
-    params = make_params()
-    candidates = hashed([f"string {i}" for i in range(40_000)], params)
-    tables = tables_of(params, 3, 6)
-    results = []
-    for count in (1, 2, 5):
-        monkeypatch.setattr(parallel, "cores", lambda count=count: count)
-        results.append(scan(candidates, tables[:1], tables[1:]))
-    for by_hash, by_bit in results[1:]:
-        np.testing.assert_array_equal(by_hash, results[0][0])
-        np.testing.assert_array_equal(by_bit, results[0][1])
-
-
-def test_table_of_another_shape_is_refused():
-    candidates = hashed(["a", "b"], make_params(k=128, m=64))
-    with pytest.raises(ValueError, match=r"shape \(128, 64\): must be \(m, k\) = \(64, 128\)"):
-        scan(candidates, [], [np.zeros((128, 64))])
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_exception_in_a_piece_is_raised(monkeypatch, count):
-    monkeypatch.setattr(parallel, "cores", lambda: count)
-    done: list[int] = []
-
-    def work(piece: int):
-        if piece == 3:
-            raise OverflowError
-        done.append(piece)
-
-    with pytest.raises(OverflowError):
-        parallel.each(work, range(10))
-    assert {0, 1, 2} <= set(done)
-
-
 def brute_force_groups(candidates: Candidates, has_reports: BoolArray) -> dict[int, int]:
     """Return the first candidate with the same bits, of those that aren't first."""
     filters = [
@@ -144,24 +109,6 @@ def test_candidates_that_differ_in_the_last_cohort_alone_are_told_apart(rng):
     candidates = mapped(["a", "b", "c"], positions, params)
     assert groups(candidates, np.ones(64, dtype=np.bool_)) == {2: 0}
     assert groups(candidates, np.arange(64) < 63) == {1: 0, 2: 0}
-
-
-@given(candidates_of())
-def test_without_any_report_nothing_is_told_apart(candidates):
-    found = groups(candidates, np.zeros(candidates.params.m, dtype=np.bool_))
-    assert found == dict.fromkeys(range(1, len(candidates)), 0)
-
-
-def test_one_cohort_that_reports_tells_candidates_apart():
-    positions = np.array([[[1], [2]], [[1], [3]]], dtype=np.int16)
-    candidates = mapped("ab", positions, make_params(k=8, h=1, m=2))
-    assert groups(candidates, np.array([True, False])) == {1: 0}
-    assert groups(candidates, np.array([True, True])) == {}
-
-
-def test_normal_forms_of_one_text_are_a_group():
-    candidates = hashed(["a", E_ACUTE, "b", E_ACUTE_DECOMPOSED], make_params())
-    assert groups(candidates, np.ones(64, dtype=np.bool_)) == {3: 1}
 
 
 def test_groups_are_found_among_many():

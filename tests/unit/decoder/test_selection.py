@@ -1,7 +1,6 @@
 """The selection proposes what is there, and never more than the rows can carry."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -10,8 +9,8 @@ from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.counts import BitEstimates
-from hubbub.inference.regression.model import fit_selected, unknown_column
-from hubbub.inference.regression.search import keep_fittest, penalty, select
+from hubbub.inference.regression.model import fit_selected
+from hubbub.inference.regression.search import keep_fittest, select
 from unit.decoder.models import candidates_of, design_of, noisy_bits
 
 PARAMS = make_params()
@@ -47,33 +46,6 @@ def test_hardly_any_absent_candidate_is_selected(rng):
     assert sum(int((run >= 10).sum()) for run in runs) <= 45
 
 
-def test_selection_is_ascending_and_deterministic(rng):
-    bits = bits_of_a_population(np.linspace(0.01, 0.1, 15), rng)
-    selected = selected_from(bits)
-    assert (np.diff(selected) > 0).all()
-    np.testing.assert_array_equal(selected_from(bits), selected)
-
-
-def test_nothing_is_selected_where_nothing_sticks_out():
-    """Rates that are flat to the last digit give no candidate a score above the penalty."""
-    flat = np.full((PARAMS.m, PARAMS.k), unknown_column(PARAMS))
-    assert not len(selected_from(BitEstimates(flat, np.full((PARAMS.m, 1), 1e4), PARAMS.m * 1e4)))
-
-
-def test_penalty_lets_about_one_of_n_nulls_pass(rng):
-    """A column stays out if x'Wr is at most the penalty.
-
-    For noise of variance 1/w, and 200 x 300 scores, the number that pass is about Poisson(200)
-    (columns hardly overlap): P(outside 5 sd, 200 +- 71) < 1e-6. The penalty is set for columns
-    of median weight, which is what the wider bounds are for.
-    """
-    weights = rng.uniform(50, 150, PARAMS.m * PARAMS.k)
-    threshold = penalty(weights, DESIGN.matrix, N_CANDIDATES)
-    noise = rng.standard_normal((200, len(weights))) / np.sqrt(weights)
-    passing = sum(int((DESIGN.sums(weights * row) > threshold).sum()) for row in noise)
-    assert 120 < passing < 280
-
-
 def bits_of_shape(params: RapporParams, empty: int = 0) -> BitEstimates:
     reports = np.full((params.m, 1), 100.0)
     reports[:empty] = 0
@@ -90,9 +62,3 @@ def test_fittest_are_the_best_of_positive_merit_that_the_rows_can_carry(merit, m
     out = ~np.isin(candidates, kept)
     assert (merit[~out] > 0).all()
     assert merit[out].max(initial=-1) <= max(merit[~out].min(initial=1), 0)
-
-
-@pytest.mark.parametrize(("empty", "room"), [(0, 10), (2, 5), (3, 2)])
-def test_empty_cohorts_carry_nothing(empty, room):
-    bits = bits_of_shape(make_params(k=8, m=4), empty)
-    assert len(keep_fittest(np.arange(50), np.ones(50), bits)) == room

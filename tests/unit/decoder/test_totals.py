@@ -39,46 +39,6 @@ def test_sum_of_the_detected_is_unbiased_after_it(rng, cutoff, strongest):
     assert abs(left.mean()) < 5 * left.std() / 20 + 0.1 * naive
 
 
-def test_variance_is_that_of_what_was_counted_and_a_part_of_the_bias(rng):
-    """The bias of 400 runs scatters by what was counted, within 40%: 5.6 standard errors."""
-    truth = np.append(np.linspace(0, 0.06, 100), np.zeros(900))
-    runs = np.array([errors_of_a_run(rng, truth, 2.5) for _ in range(400)])
-    counted = runs[:, 2] - (0.4 * runs[:, 1]) ** 2
-    assert np.var(runs[:, 1]) == pytest.approx(counted.mean(), rel=0.4)
-
-
-def test_one_cutoff_of_all_is_the_same_as_each_ones_own(rng):
-    """One candidate isn't determined, in both forms."""
-    share = np.append(rng.standard_normal(50), np.nan)
-    log_p = special.log_ndtr(-np.nan_to_num(share))
-    detected, cutoff = log_p < np.log(0.1), float(np.log(0.1))
-    one, each = (
-        selection_bias(share, np.ones(51), log_p, detected, limit, 50)
-        for limit in (cutoff, np.full(51, cutoff))
-    )
-    assert one == pytest.approx(each, rel=1e-12)
-
-
-def test_nothing_detected_owes_nothing():
-    share = np.zeros(10)
-    log_p = np.full(10, np.log(0.5))
-    none = np.zeros(10, dtype=np.bool_)
-    assert selection_bias(share, share + 1, log_p, none, -5.0, 10) == (0.0, 0.0)
-
-
-def test_candidates_that_are_not_determined_take_no_part(rng):
-    share = rng.standard_normal(50)
-    log_p = special.log_ndtr(-share)
-    detected = log_p < np.log(0.1)
-    error = np.ones(50)
-    plain = selection_bias(share, error, log_p, detected, np.log(0.1), 50)
-    nothing = np.full(5, np.nan)
-    more = selection_bias(np.append(share, nothing), np.append(error, nothing),
-                          np.append(log_p, np.zeros(5)), np.append(detected, [False] * 5),
-                          np.log(0.1), 50)  # fmt: skip
-    assert plain == pytest.approx(more)
-
-
 def test_shares_give_back_what_they_owe_to_having_been_selected(rng):
     """400 runs of 100 strings on both sides of the limit: unbiased in sum, and nearer altogether.
 
