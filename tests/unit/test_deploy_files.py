@@ -13,7 +13,6 @@ from deploy_files import (
     alerts,
     commands,
     dockerfile,
-    exposed_names,
     guide,
     kubernetes,
     metrics_in,
@@ -31,19 +30,6 @@ from hubbub.collector.operations.metrics import FAMILIES, FamilyType
 ROOT = FOLDER.parents[1]
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a container
 WORKERS_END_SECONDS = 10  # after drain_seconds the supervisor ends workers that still run
-DIRECTIVES = {
-    "Unit": "Description Wants After StartLimitIntervalSec StartLimitBurst",
-    "Service": """Type ExecStart ExecReload EnvironmentFile Restart RestartSec
-        RestartPreventExitStatus KillMode KillSignal TimeoutStopSec DynamicUser StateDirectory
-        StateDirectoryMode WorkingDirectory UMask MemoryHigh MemoryMax TasksMax LimitNOFILE
-        NoNewPrivileges CapabilityBoundingSet AmbientCapabilities PrivateDevices DevicePolicy
-        PrivateTmp PrivateUsers ProtectSystem ProtectHome ProtectClock ProtectControlGroups
-        ProtectHostname ProtectKernelLogs ProtectKernelModules ProtectKernelTunables ProtectProc
-        RemoveIPC RestrictAddressFamilies RestrictNamespaces RestrictRealtime RestrictSUIDSGID
-        LockPersonality MemoryDenyWriteExecute KeyringMode SystemCallArchitectures
-        SystemCallFilter SystemCallErrorNumber""",
-    "Install": "WantedBy",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -80,12 +66,6 @@ def test_commands_and_flags_are_the_collectors(arguments):
     name, command, rest = main.resolve_command(context, list(arguments))
     assert command is not None
     command.make_context(name, rest, parent=context)
-
-
-def test_readme_names_every_file_and_only_those():
-    table = (ROOT / "docs" / "do" / "deploy.md").read_text().split("\n\n")[2]
-    files = {path.name for path in FOLDER.iterdir()}
-    assert set(re.findall(r"`([\w.-]+\.?\w+)`", table)) == files
 
 
 def test_example_keys_let_nobody_in(on_machine):
@@ -156,13 +136,6 @@ def test_build_gets_all_that_it_needs_and_little_else():
         if instruction.word == "COPY" and "--from" not in instruction.rest:
             needed |= set(instruction.rest.split()[:-1]) - {"."}
     assert kept == needed
-
-
-def test_unit_consists_of_directives_that_exist():
-    known = {f"{part}.{name}" for part, names in DIRECTIVES.items() for name in names.split()}
-    assert unit().keys() == known
-    several = {name for name, values in unit().items() if len(values) > 1}
-    assert several == {"Service.SystemCallFilter"}
 
 
 def test_unit_gives_the_collector_time_to_drain(on_machine):

@@ -246,38 +246,6 @@ def test_numbers_of_clones_are_summed_one_by_one_where_few_matter(epsilon):
     assert clone_delta(epsilon, local, N) >= delta * (1 - 1e-10)
 
 
-@examples(4)
-@given(st.floats(0.2, 0.8), st.integers(2, 4), st.integers(100, 20_000))
-def test_bounds_are_ordered_and_fall_with_the_crowd(f, h, n):
-    metric = make_metric(params=make_params(h=h, f=f))
-    few, many = amplify(metric, n, DELTA), amplify(metric, 4 * n, DELTA)
-    for bounds in (few, many):
-        assert bounds.best <= bounds.local
-        assert bounds.blanket <= bounds.clones * 1.01
-    assert many.best <= few.best
-
-
-@examples(4)
-@given(st.floats(0.2, 0.8), st.integers(1, 4), st.floats(0.05, 1))
-def test_an_epsilon_that_is_given_keeps_its_delta(f, h, looser):
-    params = make_params(h=h, f=f)
-    ratios, local = filter_ratios(params), params.epsilon_report
-    epsilon = blanket_epsilon(ratios, 10_000, DELTA, local)
-    assert blanket_delta(ratios, 10_000, epsilon, DELTA) <= DELTA
-    assert blanket_delta(ratios, 10_000, epsilon + looser, DELTA) <= DELTA
-
-
-def test_tiny_deltas_are_not_lost_in_rounding():
-    bounds = amplify(make_metric(), 1_000_000, 1e-15)
-    assert 0 < bounds.blanket < bounds.clones < 0.1
-
-
-@pytest.mark.parametrize("metric_type", [BooleanType(), EnumType(("light", "dark", "system"))])
-def test_other_types_are_bounded_too(metric_type):
-    bounds = amplify(make_metric(metric_type=metric_type), 10_000, DELTA)
-    assert 0 < bounds.blanket < bounds.clones < bounds.local
-
-
 @pytest.mark.parametrize(("n", "delta"), [(0, 1e-6), (10, 0.0), (10, 1.0)])
 def test_no_crowd_or_no_delta_is_refused(n, delta):
     with pytest.raises(ValueError, match=f"clients = {n}, delta = {delta}"):

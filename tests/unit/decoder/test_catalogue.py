@@ -5,8 +5,6 @@ import datetime as dt
 import html
 import json
 import re
-import resource
-import signal
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -159,21 +157,6 @@ def test_all_types_of_the_example_have_an_example():
             it for it in found[f"{name}.html"].sections if it.title.startswith("What leaves")
         ]
         assert "a device could send" in (sent.facts or {})
-
-
-def test_full_disk_is_told_with_the_file_that_it_stopped(tmp_path):
-    (tmp_path / "metrics.toml").write_text(registry_toml(), encoding="utf-8")
-    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, most))
-    try:
-        arguments = [str(tmp_path / "metrics.toml"), "--output", str(tmp_path / "site")]
-        result = CliRunner().invoke(main, ["catalogue", *arguments])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
-        signal.signal(signal.SIGXFSZ, before)
-    assert result.exit_code == 1
-    assert re.search(rf"Error: {tmp_path}/site/\S+\.html: File too large", result.stderr)
 
 
 def test_init_without_anybody_who_answers_names_the_options(tmp_path, monkeypatch):

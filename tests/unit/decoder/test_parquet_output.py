@@ -53,11 +53,6 @@ def test_what_the_data_cannot_tell_is_null():
     assert rows[0]["p_value"] == 1e-9
 
 
-def test_same_result_gives_the_same_bytes_and_another_result_others():
-    assert written(make_decoding(NASTY)) == written(make_decoding(NASTY))
-    assert written(make_decoding(NASTY)) != written(make_decoding(NASTY[::-1]))
-
-
 @pytest.mark.parametrize("n", [0, 1, 9 * CHUNK + 1])
 def test_rows_of_many_chunks_come_in_order(n):
     decoding = make_decoding([str(i) for i in range(n + 1)], detected=[i < n for i in range(n + 1)])

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import shlex
 import string
 from pathlib import Path
@@ -13,13 +12,12 @@ from click.testing import CliRunner, Result
 from factories import make_metric, registry_toml
 from hubbub.decoder.cli import main
 from hubbub.planning.goals import Goal
-from hubbub.planning.histories import link_information, right_links
 from hubbub.planning.joint import table_goal
 from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit
 from hubbub.planning.open_strings import OpenGoal, open_test
 from hubbub.planning.strings import StringsGoal
 from hubbub.protocol.metric_types.enums import BooleanType, EnumType
-from hubbub.protocol.metric_types.joint import Field, JointType, number_of_values
+from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.metric_types.strings import StringType
 from hubbub.protocol.metrics import Metric
@@ -27,7 +25,7 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.populations import census_names
 from parameters import quick_but
-from unit.decoder.pages import Page, assert_self_contained
+from unit.decoder.pages import Page
 
 EPSILONS = ("--epsilon-permanent", "4.4", "--epsilon-report", "1.1")
 ONE_TIME = ("--epsilon-permanent", "inf", "--epsilon-report", "4")
@@ -150,35 +148,6 @@ def test_steps_of_open_strings_follow_from_a_corpus(tmp_path):
     assert "'--corpus': can't be read as UTF-8" in result.stderr
 
 
-def test_pairs_of_values_are_booleans_and_hashed_cells_have_k_h_and_m():
-    result = plan("table", "--cells", "2×40", "--reports", "1e5", "--max-bits", "64", *ONE_TIME)
-    metric_type = entry(result.stdout).type
-    assert isinstance(metric_type, JointType)
-    assert isinstance(metric_type.fields[0].type, BooleanType)
-    assert [number_of_values(field.type) for field in metric_type.fields] == [2, 40]
-    assert metric_type.hashed
-    assert entry(result.stdout).params.k <= 64
-
-
-@goals
-def test_how_well_daily_reports_are_linked_is_said(goal, tmp_path):
-    """By the same prediction as `hubbub-decoder privacy` prints; cohorts of all steps count."""
-    output = tmp_path / "plan.csv"
-    result = planned(goal, *EPSILONS, "--output", output)
-    found = entry(result.stdout)
-    two, many = (
-        100 * right_links(found.params, found.type.width, 1_000_000, known=known)
-        for known in (False, True)
-    )
-    words = " ".join(result.stdout.split())
-    assert "daily reports of 1,000,000 clients" in words
-    assert f"is right for {two:.3g}% of them from two days" in words
-    assert f"at most {many:.3g}% from many" in words
-    with output.open(encoding="utf-8", newline="") as file:
-        nats = float(next(csv.DictReader(file))["linking_information"])
-    assert nats == pytest.approx(link_information(found.params, found.type.width))
-
-
 @goals
 def test_results_are_written_in_all_formats(goal, tmp_path):
     paths = [tmp_path / f"plan.{suffix}" for suffix in ("csv", "json", "svg", "png")]
@@ -202,46 +171,6 @@ def test_results_are_written_in_all_formats(goal, tmp_path):
     assert len(document["by_reports"]) == len(document["by_epsilon_report"])
     assert paths[2].read_bytes().startswith(b"<?xml")
     assert paths[3].read_bytes().startswith(b"\x89PNG")
-
-
-def test_columns_of_a_goals_own_are_written(tmp_path):
-    path = tmp_path / "plan.json"
-    planned("open", *ONE_TIME, "--output", path)
-    document = json.loads(path.read_text(encoding="utf-8"))
-    (row,) = document["rows"]
-    assert row["steps"] == "2 4 7 10 14"
-    assert row["share_if_listed"] < row["detectable_share"]
-    assert document["question"]["effective_candidates"] == 3000
-    three = ("table", "--cells", "4x3x2", "--error", "0.001", *ONE_TIME)
-    assert plan(*three, "--output", path).exit_code == 0
-    document = json.loads(path.read_text(encoding="utf-8"))
-    (row,) = document["rows"]
-    assert row["std_error"] == pytest.approx(0.001, rel=1e-3)
-    assert row["partner_share"] is None
-    assert row["hashed"] is False
-    assert len(document["question"]["margin_std_errors_apart"]) == 3
-
-
-def test_curves_reach_epsilons_that_no_short_decimals_have(tmp_path):
-    path = tmp_path / "plan.json"
-    planned("table", *ONE_TIME[:3], "9", "--output", path)
-    last = json.loads(path.read_text(encoding="utf-8"))["by_epsilon_report"][-1]
-    assert last["epsilon_report"] == pytest.approx(36)
-    assert 0 < last["std_error"] < 1e-7
-
-
-def test_svg_is_readable_needs_nothing_else_and_can_be_repeated(tmp_path):
-    paths = [tmp_path / f"{name}.svg" for name in ("one", "other")]
-    for path in paths:
-        planned("strings", *EPSILONS, "--max-bits", "64", "--output", path)
-    one, other = (path.read_text(encoding="utf-8") for path in paths)
-    assert one == other
-    page = Page(one.partition("?>")[2])
-    assert_self_contained(page)
-    assert "prefers-color-scheme: dark" in page.texts["style"][0]
-    assert [each["role"] for each in page.all("svg")[1:]] == ["img", "img"]
-    assert all("1." in text for text in page.texts["desc"])
-    assert page.texts["text"].count("the RAPPOR paper's default") == 2
 
 
 @goals
@@ -294,12 +223,6 @@ def test_given_parameters_and_a_target_tell_the_reports(goal, wanted, tmp_path):
     given = json.loads(path.read_text(encoding="utf-8"))["rows"][0]
     column = {"--share": "detectable_share", "--error": "std_error"}[wanted]
     assert given[column] == pytest.approx(0.01, rel=0.02)
-
-
-def test_the_best_parameters_of_a_registry_cant_be_bettered(tmp_path):
-    path = registered(tmp_path, entry(planned("strings", *EPSILONS).stdout))
-    result = plan(*GOALS["strings"], "--reports", "1e6", "example", "--metrics", path)
-    assert "The search finds no better parameters" in result.stdout
 
 
 def test_too_few_cohorts_are_told():
@@ -415,18 +338,6 @@ def test_neither_reports_nor_a_target_is_refused(goal):
     assert "Give one of --clients, --reports, --share or --error." in result.stderr
     unreachable = plan(*GOALS[goal], *EPSILONS, "--share", "1e-13")
     assert "share = 1e-13: no number of reports reaches it" in unreachable.stderr
-
-
-@goals
-def test_help_explains_every_option(goal):
-    text = plan(goal, "--help").stdout
-    own = {"strings": ("--candidates", "--method", "--h"), "open": ("--longest", "--steps"),
-           "table": ("--cells", "--h")}[goal]  # fmt: skip
-    for option in ("--reports", "--share", "--error", "--epsilon-permanent", "--epsilon-report",
-                   "--alpha", "--power", "--max-bits", "--name", "--output", "--metrics",
-                   "--k", "--m", "--f", "--p", "--q", *own):  # fmt: skip
-        assert option in text
-    assert math.prod(name in plan("--help").stdout for name in GOALS)
 
 
 def documented_commands() -> list[str]:

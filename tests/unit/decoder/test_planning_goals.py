@@ -65,15 +65,6 @@ def test_any_budget_is_kept_and_spent(name, permanent, part, power, once):
         assert each.limit == GOALS[name].limit(each.params, reports)
 
 
-@pytest.mark.long
-@goals
-def test_more_reports_and_larger_epsilons_show_smaller_shares(name):
-    for budget in (ONE_TIME, LIFELONG):
-        assert planned(name, budget, 4e6).best.limit < planned(name, budget).best.limit
-        larger = Budget(budget.permanent, budget.report + 1)
-        assert planned(name, larger).best.limit < planned(name, budget).best.limit
-
-
 @goals
 @pytest.mark.parametrize("budget", [ONE_TIME, LIFELONG], ids=str)
 def test_limit_power_and_reports_are_one_law(name, budget):
@@ -153,17 +144,3 @@ def test_what_no_parameters_answer_is_refused(name):
         evaluate(goal, params, share=1e-13)
     with pytest.raises(PlanError, match="reports, share, error: one of them must be given"):
         plan(goal, ONE_TIME)
-
-
-@goals
-def test_figures_are_the_goals_columns(name):
-    goal, best = GOALS[name], planned(name).best
-    assert set(goal.columns) == set(best.figures)
-
-
-def test_a_goals_own_parameters_are_found_to_need_no_better():
-    """The best parameters, evaluated, are the best again."""
-    goal, best = GOALS["listed"], planned("listed", LIFELONG).best
-    found = evaluate(goal, best.params, n_reports=1e6, most_bits=256)
-    assert found.given is not None
-    assert found.best.limit == pytest.approx(found.given.limit, rel=0.01)

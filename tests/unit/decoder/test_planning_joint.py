@@ -10,19 +10,16 @@ from scipy import stats
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import noise_variance
-from hubbub.inference.errors import PlanError
 from hubbub.planning.joint import (
     TableErrors,
-    association_limit,
     expected_total_variation,
-    partner_table,
     split_epsilons,
     table_goal,
     typical_table,
 )
 from hubbub.planning.limits import detection_limit
 from hubbub.planning.noise import Budget, oue_variance
-from hubbub.planning.search import make_plan, plan, reports_for
+from hubbub.planning.search import plan, reports_for
 from hubbub.protocol.params import RapporParams
 from parameters import examples
 
@@ -142,12 +139,6 @@ def test_fields_side_by_side_are_noisier(epsilon, ratio):
     assert split.margins[0] == pytest.approx(math.sqrt(beta[0] * (1 - 1 / 6) / 1e5))
 
 
-def test_three_fields_have_a_third_of_the_epsilons():
-    split = split_epsilons((4, 3, 2), ONE_TIME, 1e6)
-    assert split.cell_ratio == pytest.approx(oue_variance(4 / 3) ** 3 / oue_variance(4))
-    assert len(split.margins) == 3
-
-
 def test_cells_are_hashed_where_there_are_more_than_bits():
     goal = table_goal((64, 64))
     all_bits = plan(goal, ONE_TIME, n_reports=1e6, most_bits=4096).best
@@ -160,31 +151,6 @@ def test_cells_are_hashed_where_there_are_more_than_bits():
     assert all(map(math.isnan, errors))
 
 
-def test_a_bit_a_cell_has_one_hash_and_one_cohort():
-    with pytest.raises(PlanError, match="h = 1, m = 2: must be 1 where each of 24 cells has a bit"):
-        SMALL.is_hashed(RapporParams(24, 1, 2, 0, 0.1, 0.5))
-    assert SMALL.is_hashed(RapporParams(16, 1, 2, 0, 0.1, 0.5))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "reason"),
-    [
-        ((5,), "cells = 5: must be 2 or 3 numbers of values, as 100x20"),
-        ((2, 2, 2, 2), "cells = 2x2x2x2: must be 2 or 3"),
-        ((1, 5), "cells = 1x5: each field must have 2 to 4,096 values"),
-        ((5, 4097), "each field must have 2 to 4,096 values"),
-    ],
-)
-def test_what_is_no_table_is_named(sizes, reason):
-    with pytest.raises(PlanError, match=reason):
-        table_goal(sizes)
-
-
-def test_more_than_can_be_drawn_is_refused():
-    with pytest.raises(PlanError, match=r"reports = 1e\+16: must be at most 1e\+15 for a table"):
-        plan(SMALL, ONE_TIME, n_reports=1e16)
-
-
 def test_expected_total_variation_is_that_of_normal_errors_where_all_cells_are_sure():
     """Half the sum of sqrt(2/pi) standard errors; 1,600 drawn tables are 2% off at most."""
     params, n, sizes = noisy(24), 1e7, (5, 5)
@@ -194,32 +160,3 @@ def test_expected_total_variation_is_that_of_normal_errors_where_all_cells_are_s
     assert expected_total_variation(params, n, sizes) == pytest.approx(expected, rel=0.02)
     rare = expected_total_variation(params, n / 1e5, sizes)
     assert rare < 0.9 * math.sqrt(1e5) * expected  # for no cell is below 0
-
-
-@pytest.mark.parametrize("sizes", [(6, 4), (2, 2), (3, 40), (4, 3, 2)])
-def test_the_typical_table_has_zipfs_margins(sizes):
-    table = typical_table(sizes)
-    assert table.shape == sizes
-    assert table.sum() == pytest.approx(1)
-    assert table.sum(axis=tuple(range(1, len(sizes)))) * np.arange(1, sizes[0] + 1) == (
-        pytest.approx(np.full(sizes[0], 1 / sum(1 / r for r in range(1, sizes[0] + 1))))
-    )
-
-
-def test_partners_hold_their_share():
-    table = partner_table((6, 4), 0.3)
-    assert table.sum(axis=1) == pytest.approx(typical_table((6, 4)).sum(axis=1))
-    surplus = table - 0.7 * typical_table((6, 4))
-    assert surplus.sum() == pytest.approx(0.3)
-    assert (surplus > 1e-12).sum() == 6
-    assert partner_table((6, 4), 0.0) == pytest.approx(typical_table((6, 4)))
-
-
-def test_weaker_associations_take_more_reports():
-    limits = [association_limit(noisy(24), n, (6, 4), 0.9) for n in (1e4, 1e5, 1e6)]
-    assert limits == sorted(limits, reverse=True)
-    assert limits[0] > 2 * limits[1] > 4 * limits[2] > 0
-    assert association_limit(noisy(24, p=0.45), 1e3, (6, 4), 0.9) == math.inf
-    three = make_plan(table_goal((4, 3, 2)), "", noisy(24), 1e5)
-    assert math.isnan(three.figures["partner_share"])
-    assert math.isfinite(three.figures["margin_std_error_3"])

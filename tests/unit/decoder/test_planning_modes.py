@@ -105,23 +105,6 @@ def test_few_categories_are_answered_by_subset_and_numbers_by_window(tmp_path):
     assert number.params.m == 2
 
 
-def test_a_wanted_error_gets_its_clients(tmp_path):
-    _, rows = compared(tmp_path, "categories", "--epsilon", "2", "--error", "0.001")
-    best = next(iter(rows.values()))
-    assert best["std_error"] == pytest.approx(0.001, rel=1e-3)
-    assert {row["reports"] for row in rows.values() if row["mode"] != "longitudinal"} == {
-        best["reports"]
-    }
-
-
-@questions
-def test_the_comparison_is_drawn(question, tmp_path):
-    picture = tmp_path / "plan.svg"
-    result = plan(*QUESTIONS[question], "--epsilon", "2", "--output", picture)
-    assert result.exit_code == 0, result.output
-    assert "100,000 reports" in picture.read_text(encoding="utf-8")
-
-
 def test_registered_metrics_are_evaluated_with_their_response(tmp_path):
     for question in ("categories", "number"):
         stdout = plan(*QUESTIONS[question], "--epsilon", "2", "--name", "asked").stdout

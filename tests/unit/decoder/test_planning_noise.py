@@ -43,23 +43,9 @@ def test_one_time_collection_has_no_permanent_noise(epsilon, h):
     assert 0.98 * epsilon <= params.epsilon_report <= epsilon
 
 
-def test_spending_all_on_one_report_leaves_the_second_response_out():
-    params = params_within(64, 1, 8, Budget(2.0, 2.0), 0.5)
-    assert (params.p, params.q) == (0.0, 1.0)
-
-
 def test_the_papers_default_at_its_own_epsilons_is_itself():
     budget = Budget(PAPER.epsilon_permanent, PAPER.epsilon_report)
     assert paper_within(128, 64, budget) == PAPER
-
-
-@examples(50)
-@given(budgets())
-def test_the_papers_default_moves_within_any_budget(budget):
-    params = paper_within(128, 64, budget)
-    assert params.h == 2
-    assert params.epsilon_permanent <= budget.permanent
-    assert params.epsilon_report <= budget.report
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,15 @@
 """Plans for a list: better than the paper's default, than random trials, and round numbers."""
 
-import math
 from functools import cache
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hubbub.inference.errors import PlanError
 from hubbub.planning.goals import PlanSearch
-from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit, fewest_cohorts
+from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit
 from hubbub.planning.noise import Budget
-from hubbub.planning.search import against_epsilon, against_reports, plan
-from hubbub.planning.strings import PAPER, SIMPLE, StringsGoal
+from hubbub.planning.search import plan
+from hubbub.planning.strings import SIMPLE, StringsGoal
 from hubbub.protocol.params import RapporParams
-from parameters import examples
 
 PAPERS = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 PAPERS_BUDGET = Budget(PAPERS.epsilon_permanent, PAPERS.epsilon_report)
@@ -34,17 +29,6 @@ def test_the_papers_default_needs_one_and_a_half_times_the_share(method):
     for m in (8, 16, 64, 1024):
         limit = detection_limit(PAPERS._replace(m=m), 1e6, DetectionTest(1e5, method=method))
         assert limit >= 1.5 * found(method).best.limit
-
-
-@examples(5)
-@given(st.floats(0.3, 12), st.floats(0.05, 0.99), st.floats(4.5, 8))
-def test_every_plan_is_within_the_budget(permanent, part, power):
-    budget, question = Budget(permanent, part * permanent), DetectionTest(1e3)
-    reports = 10.0**power / min(budget.report, 1) ** 2  # as many as show something
-    for each in plan(StringsGoal(question), budget, n_reports=reports).plans:
-        assert each.params.epsilon_permanent <= budget.permanent
-        assert each.params.epsilon_report <= budget.report
-        assert each.params.m >= fewest_cohorts(each.params.k, each.params.h, question.level)
 
 
 def test_the_best_plan_is_the_best_of_all_hashes_and_of_random_trials():
@@ -73,26 +57,3 @@ def test_reports_and_the_best_parameters_for_them_agree(share):
     """However far from the million reports that the search begins with."""
     best = plan(GOAL, PAPERS_BUDGET, share=share).best
     assert GOAL.reports_needed(best.params, share) == pytest.approx(best.reports, rel=2e-3)
-
-
-def test_bits_can_be_bounded():
-    comparison = plan(GOAL, PAPERS_BUDGET, n_reports=1e6, most_bits=32)
-    assert comparison.rival(SIMPLE) is not None
-    assert all(each.params.k <= 32 for each in comparison.plans if each.name != PAPER)
-
-
-def test_one_time_collection_can_be_planned():
-    assert plan(GOAL, Budget(math.inf, 1.0), n_reports=1e6).best.params.f == 0
-
-
-def test_small_epsilons_and_unlisted_strings_can_hide_every_share():
-    with pytest.raises(PlanError, match="reports = 1,000,000: too few to show any share"):
-        plan(GOAL, Budget(1e-4, 1e-5), n_reports=1e6)
-    with pytest.raises(PlanError, match="no number of reports reaches it"):
-        plan(StringsGoal(DetectionTest(1e5, concentration=1.0)), PAPERS_BUDGET, share=1e-9)
-
-
-def test_the_papers_curve_lies_above():
-    curves = GOAL.curves(found())
-    for points in (against_epsilon(found(), curves), against_reports(found(), curves)):
-        assert all(point["paper"] > point["detectable_share"] for point in points)

@@ -156,12 +156,6 @@ def test_linked_reports_lose_what_the_enumeration_says(metric, reports):
     assert found == pytest.approx(exact, rel=1e-6)
 
 
-@examples(30)
-@given(metrics())
-def test_one_linked_report_loses_epsilon_report(metric):
-    assert constant_epsilon(metric, 1) == pytest.approx(metric.epsilon_report, rel=1e-9)
-
-
 def test_one_time_metrics_are_paid_once_and_have_no_figure_for_a_second_report():
     figures = by_key(ONE_TIME, PlanAssumptions(days=1000, values=50))
     assert math.isnan(figures["epsilon_permanent"])

@@ -123,14 +123,6 @@ def test_reports_of_another_version_or_other_parameters_are_refused(desk):
     )
 
 
-@pytest.mark.parametrize("by", [(), ("--by", "day")])
-def test_too_few_reports_are_refused(desk, by):
-    message = refusal(desk, *STORED, *LISTED, "--min-reports", "1001", *by)
-    assert "1,001" in message
-    assert "1,000" in message
-    assert "change --min-reports" in message
-
-
 def test_reports_of_other_parameters_in_a_file_are_refused(desk):
     table = pa.table({"cohort": [0, 1], "bits": [b"\0\0", b"\0\0"]})
     parquet.write_table(table, desk.folder / "reports.parquet")

@@ -14,7 +14,7 @@ from evaluation.studies.categories import LOOSE, boolean, ordinal
 from hubbub.decoder import Decoding, decode, decode_categories
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.reporting.categories import categories_estimates
-from hubbub.reporting.strings import ROWS_IN_REPORT, headline, strings_estimates
+from hubbub.reporting.strings import ROWS_IN_REPORT, strings_estimates
 from parameters import examples
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained, contrast
@@ -111,10 +111,6 @@ def test_suspicious_reports_are_told_at_the_top():
     head = page.html[: page.html.index("<main>")]
     assert "1,234 reports" in head
     assert "SUSPICIOUS" not in page_of(make_decoding(["a"]), make_anomalies()).html
-
-
-def test_same_decoding_gives_the_same_bytes(decoded):
-    assert page_of(decoded).html == page_of(decoded).html
 
 
 def test_hostile_strings_stay_strings():

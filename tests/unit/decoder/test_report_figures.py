@@ -24,16 +24,8 @@ from hubbub.reporting.charts import (
     XYChart,
     in_percent,
 )
-from hubbub.reporting.formats.drawings import WIDTH, draw
-from hubbub.reporting.formats.html import svg_of, write_picture
-from hubbub.reporting.strings import (
-    bits_chart,
-    cohorts_chart,
-    p_value_chart,
-    residuals_chart,
-    strongest_chart,
-)
-from unit.decoder.decodings import make_decoding, make_diagnostics
+from hubbub.reporting.formats.drawings import draw
+from hubbub.reporting.formats.html import svg_of
 from unit.decoder.pages import Page, assert_self_contained
 
 WORDS = Labels("a", "T", "W", "driver", "crash")
@@ -94,14 +86,6 @@ def test_drawing_is_of_the_palette_repeatable_and_large_enough_on_a_phone(kind):
     assert moved.replace("b-", "a-") == drawing
 
 
-def test_rounding_of_another_processor_changes_nothing():
-    values = array(0.1, 0.2, 0.3)
-    one, other = (
-        HeatMap(WORDS, ("x",), ("a", "b", "c"), (values * scale)[None]) for scale in (1, 1 + 1e-12)
-    )
-    assert draw(one) == draw(other)
-
-
 def test_intervals_and_bars_have_their_numbers_as_rows():
     intervals = [Interval("x", 50.0, 0.0, 100.0), Interval("y", 25.0, 20.0, 30.0)]
     assert IntervalChart(WORDS, intervals).rows == (
@@ -136,14 +120,6 @@ def test_series_have_a_legend_error_bars_and_shapes_of_their_own():
     assert chart.rows[3] == ("two", "", "0", "3", "")
 
 
-def test_points_without_a_place_on_the_axes_are_left_out():
-    nowhere = Series("points", array(0.0, 1.0, 10.0, 100.0), array(1.0, np.nan, 0.0, 5.0), "points")
-    chart = XYChart(WORDS, [nowhere], log_x=True, log_y=True)
-    drawn = re.findall(r'<path [^>]*fill="var\(--accent\)"', draw(chart))
-    assert len(drawn) == 1 + 1  # and the legend's
-    assert len(chart.rows) == 4
-
-
 def test_names_of_points_that_lie_close_are_left_to_the_table():
     """Thirty points in a heap and one apart."""
     names = (*(f"name {i}" for i in range(30)), "far away")
@@ -160,13 +136,6 @@ def test_long_labels_are_shortened_in_the_middle_and_numbered_where_they_are_the
     short = "https://exam…/index.html"
     assert {f"{short} #1", f"{short} #2"} <= set(Page(draw(chart)).texts["text"])
     assert [row[0] for row in chart.rows] == long
-
-
-def test_cloud_of_many_points_is_cells_and_a_short_table(rng):
-    x = rng.exponential(size=50_000)
-    chart = XYChart(WORDS, [Series("s", x, 2 * x, "cloud")])
-    assert len(draw(chart)) < 100_000
-    assert [row[1] for row in chart.rows] == ["5,000 points"] * 10
 
 
 def depths_of(chart: HeatMap) -> list[tuple[str, float]]:
@@ -204,69 +173,9 @@ def test_factors_are_of_one_hue_above_1_and_of_another_below():
     assert chart.rows[1] == ("y", "0.5", "0.25", "0.3")
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns"), [(1, 1), (30, 20), (100, 20), (30, 30), (5, 90), (400, 30)]
-)
-def test_heat_map_of_any_size_has_numbers_up_to_twenty_columns(rows, columns):
-    down, across = (tuple(f"n{i}" for i in range(size)) for size in (rows, columns))
-    values = np.full((rows, columns), 12.3)
-    chart = HeatMap(WORDS, down, across, values, np.full(rows, 50.0), np.full(columns, 50.0))
-    page = Page(draw(chart))
-    (svg,) = page.all("svg")
-    assert ("class" in svg) == (float(svg["width"]) > WIDTH)
-    assert page.texts["text"].count("12") == (0 if columns > 20 or rows > 60 else rows * columns)
-
-
-def test_small_share_is_paler_in_the_picture_as_well(tmp_path):
-    for name, share in (("strong", 60.0), ("pale", 0.6)):
-        chart = HeatMap(WORDS, ("x",), ("a", "b"), np.array([[60.0, share]]))
-        write_picture(tmp_path / f"{name}.png", [chart])
-    strong, pale = ((tmp_path / f"{name}.png").read_bytes() for name in ("strong", "pale"))
-    assert strong[:24] == pale[:24]
-    assert strong != pale
-
-
 def test_picture_has_all_charts_below_their_titles():
     charts = [replace(WORDS, name=name, title=HOSTILE) for name in "ab"]
     page = Page(svg_of([Stack(labels, [("x", 1.0)]) for labels in charts]).decode().split("?>")[1])
     assert page.texts["text"].count(HOSTILE) == 2
     first, second = (float(svg["y"]) for svg in page.all("svg")[1:])
     assert second > first + float(page.all("svg")[1]["height"])
-
-
-def test_many_bits_are_cells_and_few_are_points():
-    few, many = bits_chart(make_diagnostics(8, 32)), bits_chart(make_diagnostics(64, 128))
-    assert draw(few).count('opacity="0.5"') >= 7 * 32
-    assert draw(many).count('opacity="0.5"') < 1_600
-    assert len(draw(many)) < 200_000
-    assert "8,064 bits" in many.labels.description
-    assert sum(int(row[1]) for row in many.rows) == 63 * 128
-
-
-def test_residuals_of_a_good_fit_have_unit_spread_and_of_a_bad_one_more():
-    told = [
-        residuals_chart(make_diagnostics(64, 128, spread)).labels.description
-        for spread in (1.0, 2.0)
-    ]
-    spreads = [float(re.findall(r"deviation ([\d.]+)", text)[0]) for text in told]
-    assert spreads == pytest.approx([1.0, 2.0], abs=0.05)
-    chart = residuals_chart(make_diagnostics(64, 128, 2.0))
-    assert sum(float(row[1]) for row in chart.rows) == 63 * 128
-
-
-@pytest.mark.parametrize("m", [1, 16, 1000])
-def test_cohort_sizes_are_told_for_any_number_of_cohorts(m):
-    chart = cohorts_chart(np.arange(m) + 10)
-    assert f"{m:,} cohorts with 10 to {m + 9:,} reports" in chart.labels.description
-    assert len(chart.rows) == min(m, 32 if m > 128 else m)
-
-
-def test_p_values_are_counted_against_the_flat_line():
-    chart = p_value_chart(make_decoding([f"{i}" for i in range(40)]))
-    assert chart
-    assert "40 of 40 candidates have a p-value below 0.05; 2 would" in chart.labels.description
-    assert chart.rows[0][1:] == ("40", "2")
-
-
-def test_no_detection_no_chart():
-    assert strongest_chart(make_decoding(["a"], detected=[False])) is None

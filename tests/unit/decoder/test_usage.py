@@ -59,22 +59,6 @@ def test_right_combination_gets_as_far_as_the_first_file(tmp_path, monkeypatch, 
     assert f"{options[2 if options[0] == 'homepage' else 1]}: " in result.stderr
 
 
-def test_strings_need_candidates_or_a_map(metrics_file):
-    result = CliRunner().invoke(main, ["decode", "homepage", "--metrics", str(metrics_file)])
-    assert result.exit_code == 2
-    assert "Missing option '--candidates' (or '--map')." in result.stderr
-
-
-def test_help_explains_the_three_ways_of_input():
-    text = " ".join(CliRunner().invoke(main, ["decode", "--help"]).stdout.split())
-    for way in (
-        "METRIC --metrics FILE [--store URL --since DAY --until DAY] what a collector stored",
-        "--reports FILE, with METRIC --metrics FILE or with --params FILE a Parquet file",
-        "--counts FILE --params FILE google/rappor's sums",
-    ):
-        assert way in text
-
-
 @pytest.mark.parametrize(
     "command",
     [

@@ -226,16 +226,6 @@ def test_candidate_that_is_listed_later_is_not_called_new(watched, tmp_path):
     assert [(each.code, each.level) for each in result.news] == [(news.NEW, Level.FACT)]
 
 
-def test_result_that_is_none_is_named(watched, tmp_path):
-    folder = Folder(tmp_path, "leave_out = ['words']\ndays = 1\ncatch_up = 2\n")
-    folder.fill_like(watched)
-    folder.watch(_DAYS[2])
-    file = tmp_path / "results" / "theme" / f"{_DAYS[2]}.parquet"
-    file.write_bytes(b"PAR1")
-    _, errors = folder.watch(_DAYS[3], code=1)
-    assert f"{file}: isn't a result. Remove it" in errors
-
-
 def test_damaged_rows_of_the_newest_result_are_named_and_all_else_is_shown(watched, tmp_path):
     """What is said of a result stands at the end of its file, and its rows stand before."""
     reports = "[reports.theme]\n[reports.other]\nmetric = 'theme'\n"
@@ -250,19 +240,6 @@ def test_damaged_rows_of_the_newest_result_are_named_and_all_else_is_shown(watch
     page = (tmp_path / "results" / "index.html").read_text(encoding="utf-8")
     assert f"other/{_DAYS[2]}" in page
     assert "theme could not be made" in page
-
-
-def test_report_that_is_asked_for_no_more_is_not_shown(watched, tmp_path):
-    folder = Folder(tmp_path, "leave_out = ['words']\ndays = 1\ncatch_up = 1\n")
-    folder.fill_like(watched)
-    folder.watch(_DAYS[2])
-    folder.write(
-        "leave_out = ['words']\ndays = 1\ncatch_up = 1\n[reports.other]\nmetric = 'theme'\n"
-    )
-    folder.watch(_DAYS[2])
-    page = (tmp_path / "results" / "index.html").read_text(encoding="utf-8")
-    assert "other/2024" in page
-    assert "theme/2024" not in page
 
 
 def test_two_processes_do_not_work_in_one_folder(tmp_path):

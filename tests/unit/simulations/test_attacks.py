@@ -74,13 +74,6 @@ def test_maximal_gain_clears_the_bits_where_a_zero_speaks_for_a_string():
         assert not report & bloom_bits("one", cohort, params)
 
 
-def test_replay_is_one_report_again_and_again():
-    cohorts, bits = forge(
-        Attack(AttackKind.REPLAY, 0.1), 100, ("one",), PARAMS, np.random.default_rng(1)
-    )
-    assert len(set(cohorts.tolist())) == len(set(integers_of(bits))) == 1
-
-
 def test_random_reports_are_fair_coins_in_all_cohorts():
     """128,000 fair coins: |rate - 1/2| < 0.01 but with probability 1e-12."""
     cohorts, bits = forge(
@@ -111,11 +104,6 @@ def test_false_values_are_honest_reports_of_the_target():
     true = bloom_bits("one", 0, params)
     chances = [params.q_star if true >> bit & 1 else params.p_star for bit in range(64)]
     assert np.abs(rates - chances).max() < 6 * 0.5 / np.sqrt(20_000)
-
-
-def test_named_target_is_taken_whoever_holds_it():
-    attack = Attack(AttackKind.MAXIMAL_GAIN, 0.1, string="mine")
-    assert choose_targets(attack, ("a", "b"), np.array([0.5, 0.0])) == ("mine",)
 
 
 def test_targets_are_the_candidates_that_the_fewest_hold():

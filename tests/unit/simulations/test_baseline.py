@@ -50,11 +50,3 @@ def test_too_many_candidates_are_screened_first():
     plain = least_squares_two_se(exact_counts(), PARAMS, (*POPULATION.values, *absent))
     assert np.count_nonzero(plain.share) <= 409
     assert plain.detected[:2].all()
-
-
-def test_candidates_that_set_the_same_bits_get_one_estimate():
-    params = make_params(k=8, h=1, m=1)
-    strings = tuple(f"s{i}" for i in range(6))
-    counts = CohortCounts(np.array([1_000]), np.full((1, 8), 450))
-    plain = least_squares_two_se(counts, params, strings)
-    assert np.isfinite(plain.share).all()

@@ -14,7 +14,6 @@ from hubbub.simulations.simulated_clients.bernoulli import (
     bernoulli_words,
     digit_codes,
     keyed_bernoulli_words,
-    mix,
 )
 from parameters import examples
 
@@ -36,12 +35,6 @@ def test_certain_bits_are_certain(low, high, expected):
     selector = np.full(1000, 0xFF00FF00FF00FF00, dtype=np.uint64)
     bits = bernoulli_words(np.random.default_rng(1), selector, low, high)
     assert (bits == np.uint64(expected)).all()
-
-
-def test_selector_is_left_as_it_was():
-    selector = np.full(1000, 0xFF00FF00FF00FF00, dtype=np.uint64)
-    bernoulli_words(np.random.default_rng(1), selector, 0.3, 0.6)
-    assert (selector == np.uint64(0xFF00FF00FF00FF00)).all()
 
 
 @examples(50)
@@ -130,15 +123,3 @@ def test_same_key_gives_the_same_bits_wherever_it_stands():
     alone = keyed_bernoulli_words(keys[5:6], nothing[:1], 0.3141, 0.3141)
     assert alone[0] == words[5]
     assert len(set(words.tolist())) == len(words) - 3  # 77 stands four times
-
-
-@given(st.lists(st.integers(0, 2**64 - 1), unique=True, min_size=2))
-def test_mixing_keeps_different_words_different(numbers):
-    assert len(set(mix(np.array(numbers, dtype=np.uint64)).tolist())) == len(numbers)
-
-
-def test_generator_of_32_bits_a_draw_is_refused():
-    """Half of all coins would be 0, and no error would tell."""
-    rng = np.random.Generator(np.random.MT19937(1))
-    with pytest.raises(ValueError, match="gives 32 bits a draw"):
-        bernoulli_words(rng, np.zeros(1, dtype=np.uint64), 0.5, 0.5)

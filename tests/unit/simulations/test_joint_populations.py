@@ -1,7 +1,5 @@
 """Made-up tables have the margins and the partners that were asked for."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,12 +23,6 @@ seeds = st.integers(0, 1_000)
 def made(text: str, partners: float = 0.0, seed: int = 1, **size: int) -> JointPopulation:
     rng = np.random.default_rng(seed)
     return joint_population(parse_sizes(text), "zipf:1", partners, rng, size)
-
-
-def test_sizes_are_read():
-    assert parse_sizes("100x20") == (FieldSize(100), FieldSize(20))
-    assert parse_sizes("1000S × 2") == (FieldSize(1_000, strings=True), FieldSize(2))
-    assert [str(size) for size in parse_sizes("4x5sx6")] == ["4", "5s", "6"]
 
 
 @pytest.mark.parametrize(
@@ -59,14 +51,6 @@ def test_shares_add_up_and_first_field_keeps_its_margin(shape, partners, seed):
     np.testing.assert_allclose(first, family_shares("zipf:1", len(first)))
 
 
-@given(sizes, seeds)
-def test_values_are_in_the_order_of_cells(shape, seed):
-    population = joint_population(shape, "uniform", 0.5, np.random.default_rng(seed))
-    metric_type = population.metric_type
-    cells = [metric_type.cell(metric_type.digits(value)) for value in population.values]
-    assert cells == list(range(math.prod(population.shape)))
-
-
 def test_fields_are_independent_without_partners_and_tied_if_all_have_them():
     alone, tied = (made("5x4x3", partners).shares.reshape(5, 4, 3) for partners in (0.0, 1.0))
     margins = [family_shares("zipf:1", n) for n in (5, 4, 3)]
@@ -80,15 +64,6 @@ def test_partners_are_held_by_their_share_of_clients():
     more = table - 0.7 * alone
     np.testing.assert_allclose(more.sum(), 0.3)
     assert (np.count_nonzero(more > 1e-12, axis=1) == 1).all()
-
-
-def test_other_runs_have_other_partners_and_strings():
-    one, other = made("30x20", 0.5, seed=1), made("30x20", 0.5, seed=2)
-    assert not np.allclose(one.shares, other.shares)
-    strings = joint_population(
-        parse_sizes("3sx2"), "uniform", 0.0, np.random.default_rng(1), {"k": 8, "m": 4}, "run 7 "
-    )
-    assert strings.fields[0].labels == ("run 7 first 1", "run 7 first 2", "run 7 first 3")
 
 
 def test_fields_have_the_labels_that_the_decoder_gives_them():

@@ -44,12 +44,6 @@ def test_processes_compute_on_one_thread_and_leave_the_environment_as_it_was(tog
     assert together[2] == ("1", "1", "1")
 
 
-def test_progress_counts_trials():
-    told: list[tuple[int, int]] = []
-    run_trials([Drawn("one")], 2, 1, lambda *done: told.append(done))
-    assert told == [(1, 2), (2, 2)]
-
-
 def test_figure_is_of_the_trials_that_have_a_value():
     figure = Figure.of([1.0, math.nan, 3.0])
     assert (figure.mean, figure.runs) == (2.0, 2)
@@ -58,11 +52,6 @@ def test_figure_is_of_the_trials_that_have_a_value():
     assert str(Figure.of([0.25])) == "0.250"
     assert Figure.of([math.nan]) is UNKNOWN
     assert str(UNKNOWN) == ""
-
-
-def test_mean_of_few_trials_among_many_is_not_shown():
-    assert mean([0.5] + [math.nan] * 19) == ""
-    assert str(mean([0.5])) == "0.500"
 
 
 TABLE = MeasuredTable(
@@ -84,10 +73,6 @@ def test_table_is_written_in_every_form(tmp_path):
     assert document["rows"] == [["one", ".5"], ["another", ".25"]]
     assert document["machine"]["cpu"] == "a CPU"
     assert (tmp_path / "table.csv").read_text() == "case,share\none,.5\nanother,.25\n"
-
-
-def test_table_without_rows_is_a_table():
-    assert "| case | share |" in MeasuredTable("None", ("case", "share"), ()).text()
 
 
 def test_study_has_a_row_for_each_case():

@@ -5,8 +5,6 @@ tests/statistical compares their distribution with real clients.
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
@@ -29,15 +27,6 @@ def test_permanent_response_is_the_same_on_every_day(k, m):
     clients.permanent(numbers, np.ones(50, dtype=np.int64))
     assert (clients.permanent(numbers, np.zeros(50, dtype=np.int64)) == monday).all()
     assert monday.shape == (50, k // 8)
-
-
-@given(st.permutations(range(30)), st.integers(1, 29))
-def test_permanent_response_does_not_depend_on_who_else_is_asked(order, some):
-    clients = make_clients(make_params(k=64, m=8))
-    held = np.arange(30) % len(VALUES)
-    alone = np.array(order[:some])
-    all_of_them = clients.permanent(np.arange(30), held)
-    assert (clients.permanent(alone, held[alone]) == all_of_them[alone]).all()
 
 
 def test_values_with_equal_bloom_bits_share_a_permanent_response():
@@ -95,9 +84,3 @@ def test_cohort_is_for_life_and_in_range(m):
     cohorts = clients.cohorts(numbers)
     assert ((cohorts >= 0) & (cohorts < m)).all()
     assert (clients.cohorts(numbers[::-1])[::-1] == cohorts).all()
-
-
-def test_cohorts_without_a_share_stay_empty():
-    shares = np.array([0.5, 0.0, 0.5, 0.0])
-    clients = LongitudinalClients(VALUES, make_params(m=4), np.random.SeedSequence(1), shares)
-    assert set(clients.cohorts(np.arange(5_000)).tolist()) == {0, 2}

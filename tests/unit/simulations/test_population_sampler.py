@@ -104,13 +104,6 @@ def test_clients_of_large_reports_are_drawn_fewer_at_once():
     assert same(sample_population(small, SEED), sample_population(small, SEED, workers=2))
 
 
-def test_other_seed_gives_other_counts():
-    one = sample_population(ReportingPlan(POPULATION, PARAMS, 1_000), np.random.SeedSequence(1))
-    assert not same(
-        one, sample_population(ReportingPlan(POPULATION, PARAMS, 1_000), np.random.SeedSequence(2))
-    )
-
-
 def test_counts_are_those_of_the_chunks_reports():
     plan = ReportingPlan(POPULATION, PARAMS, 3_000, days=2, change=0.5)
     counts = empty_counts(PARAMS)
@@ -131,16 +124,6 @@ def test_values_stay_without_change_and_some_move_with_it():
     first, second, _ = days(0.2)
     moved = sum(a != b for a, b in zip(first, second, strict=True))
     assert 100 < moved < 300
-
-
-def test_progress_ends_with_all_chunks():
-    told: list[tuple[int, int]] = []
-    sample_population(
-        ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS),
-        SEED,
-        progress=lambda *done: told.append(done),
-    )
-    assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_unequal_cohorts_have_their_shares():

@@ -2,18 +2,13 @@
 
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from hubbub.simulations.cli import main
-from hubbub.simulations.experiments.result import estimates_chart
-from hubbub.simulations.experiments.scoring import DecodedShares
-from hubbub.simulations.simulated_clients.population_sampler import cohort_shares
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 
 SMALL = ("--unique", "20", "--reports", "2e4", "--k", "32", "--m", "8", "--seed", "1")
@@ -52,13 +47,6 @@ def extra(tmp_path_factory) -> Path:
     folder: Path = tmp_path_factory.mktemp("extra")
     made(folder, *SMALL, "--candidates-extra", "30")
     return folder
-
-
-@pytest.fixture(scope="module")
-def hardly_asked(tmp_path_factory) -> tuple[Path, str]:
-    """Return what a run makes of which only the number of reports was given, and says."""
-    folder: Path = tmp_path_factory.mktemp("hardly_asked")
-    return folder, made(folder, "--reports", "1000")
 
 
 def test_same_seed_gives_the_same_files(small, tmp_path):
@@ -108,11 +96,6 @@ def test_output_that_can_not_be_is_told_without_a_traceback(tmp_path):
     assert done.exit_code == 1
     assert "Error:" in done.output
     assert "Not a directory" in done.output
-
-
-def test_seed_is_shown_and_stored_if_none_is_given(hardly_asked):
-    folder, printed = hardly_asked
-    assert f"seed {result_of(folder)['seed']}." in printed
 
 
 def test_page_needs_no_other_file(small):
@@ -226,21 +209,6 @@ def test_open_strings_are_found_without_a_list_and_planted_ones_too(tmp_path):
     assert (target["string"], target["truth"], target["detected"]) == ("Rose", 0, True)
 
 
-@pytest.mark.long
-def test_missed_open_strings_are_those_that_somebody_holds(tmp_path):
-    """Half of the names are listed, and so are judged; all that are held can be missed."""
-    done = simulate(
-        *OPEN, "--unique", "4", "--population", "uniform", "--reports", "1000", "--steps", "2",
-        "--k", "8", "--m", "2", "--missing", "0.5", "--candidates-extra", "1", "--seed", "1",
-        "--output", str(tmp_path),
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    result = result_of(tmp_path)
-    score = result["score"]
-    assert result["candidates"] == 3
-    assert score["true_positives"] + score["false_negatives"] == 4
-
-
 def test_score_says_what_the_table_of_shares_adds_up_to(extra):
     result = result_of(extra)
     found = sum(band["found"] for band in result["by_share"])
@@ -297,14 +265,6 @@ def test_options_that_make_no_sense_are_refused(arguments, reason, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_cohorts_may_be_uneven_or_half_of_them_empty():
-    assert cohort_shares("even", 4) is None
-    uneven = cohort_shares("uneven", 3)
-    assert uneven is not None
-    assert uneven == pytest.approx(np.array([6, 3, 2]) / 11)
-    assert cohort_shares("half-empty", 5) == pytest.approx(np.array([1, 1, 1, 0, 0]) / 3)
-
-
 def test_results_are_not_put_into_a_mistyped_folder(tmp_path, monkeypatch):
     """All but the folder itself must exist; or it is in `out`, as it is by default."""
     monkeypatch.chdir(tmp_path)
@@ -314,21 +274,6 @@ def test_results_are_not_put_into_a_mistyped_folder(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
     assert simulate(*SMALL, "--output", "out/run1").exit_code == 0
     assert (tmp_path / "out" / "run1" / "report.html").exists()
-
-
-def test_plot_has_the_intervals_of_the_table():
-    """Those of detected strings aren't symmetric, for they hold given detection."""
-    known = np.array([0.2, 0.1])
-    estimates = DecodedShares(
-        share=known, std_error=known, low=np.array([0.0, 0.05]), high=np.array([0.3, 0.2]),
-        p_value=known, detected=np.array([True, True]), summary={},
-    )  # fmt: skip
-    chart = estimates_chart(("one", "other"), known, estimates, "title")
-    (detected,) = (each for each in chart.series if each.names)
-    assert detected.low is not None
-    assert detected.high is not None
-    assert detected.low.tolist() == [0.0, 5.0]
-    assert detected.high.tolist() == [30.0, 20.0]
 
 
 ENUM = ("--type", "enum", "--reports", "1000", "--seed", "1")

@@ -42,26 +42,8 @@ def test_without_noise_a_report_is_the_clients_filter(p, q):
     assert bits == (filters if p < q else [full ^ filter_bits for filter_bits in filters])
 
 
-def test_same_seed_gives_the_same_reports():
-    held = [0, 1, 2] * 10
-    assert reports_of(held, make_params()) == reports_of(held, make_params())
-
-
-def test_other_seed_gives_other_reports():
-    held = [0, 1, 2] * 10
-    assert reports_of(held, make_params(), seed=1) != reports_of(held, make_params(), seed=2)
-
-
 def test_clients_who_report_again_draw_anew():
     clients = SimulatedClients(VALUES, make_params(), np.random.default_rng(1))
     first, second = clients.report(np.zeros(50, np.int64)), clients.report(np.zeros(50, np.int64))
     assert (first[0] != second[0]).any()
     assert (first[1] != second[1]).any()
-
-
-def test_nobody_reports_nothing():
-    cohorts, bits = SimulatedClients(VALUES, make_params(k=16), np.random.default_rng(1)).report(
-        np.empty(0, dtype=np.int64)
-    )
-    assert cohorts.shape == (0,)
-    assert bits.shape == (0, 2)
