@@ -208,11 +208,6 @@ def test_other_text_is_refused_by_its_line(tmp_path, content, problem):
         read_list(path)
 
 
-def test_text_that_only_its_normal_form_makes_short_enough_is_taken(tmp_path):
-    string = E_ACUTE_DECOMPOSED * (MAX_VALUE_BYTES // 2)  # three bytes each, two as a normal form
-    assert strings_of(tmp_path, string.encode()) == [normal(string)]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
@@ -237,13 +232,6 @@ def test_cut_file_is_refused_with_the_lines_that_were_read(tmp_path):
     path = write(tmp_path, gzip.compress(lines, 1)[:-1000], "cut.gz")
     with pytest.raises(CandidateError, match=r"can't be read after line \d{5,}: .*; expected gzip"):
         read_list(path)
-
-
-def test_missing_file_and_empty_folder_are_refused(tmp_path):
-    with pytest.raises(CandidateError, match=r"nowhere\.txt: can't be read: No such file"):
-        read_list(str(tmp_path / "nowhere.txt"))
-    with pytest.raises(CandidateError, match="no file; expected files whose names begin with"):
-        read_list(str(tmp_path))
 
 
 _READ_AND_MEASURE = """

@@ -70,39 +70,12 @@ def test_hashed_candidates_have_the_clients_positions(strings, params, data):
     np.testing.assert_array_equal(candidates.positions(rows), everything[rows])
 
 
-@pytest.mark.parametrize("is_map", [False, True])
-def test_pieces_are_all_rows_in_order(is_map):
-    """1,024 cohorts of 8 hashes fill a piece with 32 candidates."""
-    params = make_params(k=24, h=8, m=1024)
-    strings = [f"string {i}" for i in range(100)]
-    positions = bit_positions(strings, params)
-    candidates = mapped(strings, positions, params) if is_map else hashed(strings, params)
-    rows = list(candidates.pieces(slice(0, len(candidates))))
-    assert [(r.start, r.stop) for r in rows] == [(0, 32), (32, 64), (64, 96), (96, 100)]
-    found = [candidates.positions(each) for each in rows]
-    np.testing.assert_array_equal(np.concatenate(found), positions)
-
-
-@pytest.mark.parametrize("is_map", [False, True])
-def test_numbers_count_the_bits_of_all_cohorts(is_map):
-    params = make_params(k=40, h=3, m=5)
-    strings = ["a", "b", "c"]
-    positions = bit_positions(strings, params)
-    candidates = mapped(strings, positions, params) if is_map else hashed(strings, params)
-    expected = positions + params.k * np.arange(params.m)[:, None]
-    np.testing.assert_array_equal(candidates.numbers(slice(None)), expected.transpose(0, 2, 1))
-
-
 def test_repeated_strings_are_refused():
     params = make_params(k=8, h=1, m=1)
     with pytest.raises(CandidateError, match="each once; number 3 stands earlier, too"):
         hashed(["a", "b", "a"], params)
     with pytest.raises(CandidateError, match="each once; number 3 stands earlier, too"):
         mapped(["a", "b", "a"], np.zeros((3, 1, 1), dtype=np.int16), params)
-
-
-def test_normal_forms_of_one_text_are_different_candidates():
-    assert len(hashed([E_ACUTE, E_ACUTE_DECOMPOSED], make_params())) == 2
 
 
 def test_candidates_for_other_parameters_are_told():
@@ -124,20 +97,6 @@ def test_normal_forms_of_one_text_have_the_same_positions():
     np.testing.assert_array_equal(composed, decomposed)
 
 
-@pytest.mark.parametrize(
-    ("string", "problem"),
-    [
-        ("\ud800", "surrogates"),
-        ("x" * (bloom.MAX_VALUE_BYTES + 1), "at most 65536 bytes"),
-        (E_ACUTE * 32_769, "at most 65536 bytes"),
-    ],
-    ids=["surrogate", "too long", "too long in UTF-8"],
-)
-def test_string_that_no_client_could_report_is_refused_by_its_number(string, problem):
-    with pytest.raises(CandidateError, match=rf"^candidate 3: .*{problem}"):
-        bit_positions(["a", "b", string, "c"], make_params())
-
-
 @given(st.lists(st.text(max_size=3), max_size=6), small_parameters())
 def test_design_equals_a_dense_one_of_the_clients_filters(strings, params):
     design = make_design(bit_positions(strings, params), params)
@@ -153,22 +112,6 @@ def test_design_equals_a_dense_one_of_the_clients_filters(strings, params):
         dtype=np.float64,
     ).reshape(len(strings), params.m * params.k)
     np.testing.assert_array_equal(design.matrix.toarray(), dense)
-
-
-def test_repeated_position_counts_once():
-    params = make_params(k=8, h=3, m=2)
-    positions = np.array([[[5, 1, 5], [7, 7, 7]]], dtype=np.int16)
-    (row,) = make_design(positions, params).matrix.toarray()
-    assert np.flatnonzero(row).tolist() == [1, 5, 8 + 7]
-    assert row.max() == 1
-
-
-@given(st.lists(st.text(max_size=3), min_size=1, max_size=6), small_parameters())
-def test_design_sums_a_vector_over_each_candidates_bits(strings, params):
-    design = make_design(bit_positions(strings, params), params)
-    values = np.arange(params.m * params.k, dtype=np.float64)
-    expected = [values[row == 1].sum() for row in design.matrix.toarray()]
-    np.testing.assert_array_equal(design.sums(values), expected)
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 3), st.data())

@@ -76,10 +76,6 @@ def test_several_steps_are_found_across_gaps():
     np.testing.assert_allclose(fit.level, [0.2] * 4 + [0.4] * 3 + [0.1] * 4)
 
 
-def test_constant_shares_are_left_whole():
-    assert fit_changes(np.full(9, 0.2), np.full(9, 1e-4), 0.5).changes == ()
-
-
 @pytest.mark.parametrize("shares", [[], [0.2], [np.nan, 0.2, np.nan]])
 def test_one_day_cannot_have_changed(shares):
     values = np.array(shares, dtype=np.float64)
@@ -115,20 +111,6 @@ def test_shift_is_no_weekly_pattern_and_is_found_beside_one():
         assert marks(fit) == [(31, None)]
         assert (fit.weekly_log_p < math.log(1e-6)) == (pattern > 0)
         assert fit.changes[0].after - fit.changes[0].before == pytest.approx(0.1)
-
-
-def test_weekdays_without_estimates_have_no_effect():
-    shares = np.where(np.arange(56) % 7 == 6, np.nan, 0.2 + 0.12 * WEEKEND)
-    fit = fit_changes(shares, np.full(56, 0.017**2), 0.05)
-    assert np.isnan(fit.weekday_effect).tolist() == [False] * 6 + [True]
-    assert np.nansum(fit.weekday_effect) == pytest.approx(0)
-
-
-def test_two_weeks_have_no_weekly_pattern():
-    values, variances = noisy(1, 20)
-    fit = fit_changes(values, variances, 0.05)
-    assert fit.weekly_log_p == 0.0
-    assert np.isnan(fit.weekday_effect).all()
 
 
 def test_chance_of_a_shift_beside_weekdays_is_close_to_what_a_chain_has(rng):
@@ -178,21 +160,6 @@ def test_neither_the_zero_nor_the_unit_matters(seed, n_days, zero, unit):
     assert one.weekly_log_p == pytest.approx(other.weekly_log_p, rel=1e-6, abs=1e-9)
     assert change_log_p(values, variances) == pytest.approx(
         change_log_p(zero + unit * values, unit**2 * variances), rel=1e-6, abs=1e-9
-    )
-
-
-@examples(12)
-@given(seeds, st.sampled_from([3, 10, 25]))
-def test_days_in_reverse_have_the_changes_in_reverse(seed, n_days):
-    """Chances are the same but where days are too close for the chain, and a bound is taken."""
-    values, variances = noisy(seed, n_days)
-    there = fit_changes(values, variances, 1e-4)
-    back = fit_changes(values[::-1], variances[::-1], 1e-4)
-    known = np.isfinite(values)
-    np.testing.assert_allclose(back.level[::-1][known], there.level[known], atol=1e-6)
-    assert len(back.changes) == len(there.changes)
-    assert change_log_p(values[::-1], variances[::-1]) == pytest.approx(
-        change_log_p(values, variances), rel=0.02, abs=0.02
     )
 
 

@@ -1,6 +1,5 @@
 """Counting on many threads gives what counting at once would, whatever the chunks are."""
 
-import contextlib
 import threading
 from itertools import pairwise
 
@@ -55,19 +54,6 @@ def test_counts_do_not_depend_on_chunks_or_threads(sizes, threads, piece):
     assert_equal(counts, count_records(records, PARAMS))
 
 
-def test_detector_finds_the_same_as_in_one_chunk():
-    metric = make_metric(params=make_params(k=64, h=2, m=8))
-    records = some_records(30_000, metric.params) + 50 * some_records(1, metric.params)
-    width = record_width(metric.params.k)
-    at_once, meanwhile = AnomalyDetector(metric), AnomalyDetector(metric)
-    at_once.add(Records(width, records))
-    with Counting(metric.params, detector=meanwhile, threads=2) as counting:
-        for start in range(0, len(records), 1000 * width):
-            counting.add(records[start : start + 1000 * width])
-        counting.result()
-    assert meanwhile.result() == at_once.result()
-
-
 def test_progress_is_told_in_the_callers_thread_and_never_falls(monkeypatch):
     monkeypatch.setattr(module, "_PIECE_BYTES", 10 * WIDTH)
     told: list[tuple[int, int]] = []
@@ -100,60 +86,6 @@ def counted(chunks: list[bytes]) -> CohortCounts:
         for chunk in chunks:
             counting.add(chunk)
         return counting.result()
-
-
-def test_partial_records_are_told_at_once():
-    with (
-        Counting(PARAMS) as counting,
-        pytest.raises(UndecodableError, match="records of 4 bytes: must be a multiple of 5"),
-    ):
-        counting.add(bytes(4))
-
-
-def test_threads_end_with_the_context():
-    before = threading.active_count()
-    with contextlib.suppress(KeyError), Counting(PARAMS, threads=2) as counting:
-        counting.add(some_records(3_000_000))
-        assert threading.active_count() > before
-        raise KeyError
-    assert threading.active_count() == before
-
-
-def test_exception_of_the_detector_is_raised():
-    detector = AnomalyDetector(make_metric(params=make_params(k=24, h=2, m=3)))  # of fewer cohorts
-    with Counting(PARAMS, detector=detector, threads=2) as counting:
-        counting.add(some_records(100))
-        with pytest.raises(ValueError, match="broadcast"):
-            counting.result()
-
-
-def test_few_pieces_are_held_at_once(monkeypatch):
-    """Of 1,000 pieces, while the first ones are being counted, at most 3 a thread wait."""
-    monkeypatch.setattr(module, "_PIECE_BYTES", WIDTH)
-    free, started = threading.Event(), []
-
-    def slow(records: bytes, params: RapporParams) -> CohortCounts:
-        started.append(len(records))
-        free.wait(10)
-        return count_records(records, params)
-
-    monkeypatch.setattr(module, "count_records", slow)
-    added = 0
-    with Counting(PARAMS, threads=2) as counting:
-
-        def add_all():
-            nonlocal added
-            for _ in range(1000):
-                counting.add(some_records(1))
-                added += 1
-
-        feeder = threading.Thread(target=add_all)
-        feeder.start()
-        feeder.join(0.3)
-        assert added <= 2 * 3
-        free.set()
-        feeder.join()
-        assert counting.result().total == 1000
 
 
 def test_file_is_counted_and_looked_at(tmp_path):

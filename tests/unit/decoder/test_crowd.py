@@ -71,15 +71,6 @@ def test_a_report_hides_among_its_own_slice_alone(min_reports, known):
         )
 
 
-def test_who_is_alone_in_a_slice_is_hidden_by_noise_only():
-    assert exact_epsilon(1) == pytest.approx(1.992, abs=2e-3)
-
-
-def test_dimensions_don_t_matter_where_all_reports_are_fewer_than_a_slice_has():
-    few = figures(of_slices(100), 50)
-    assert few["central_epsilon"].value == figures(DARK, 50)["central_epsilon"].value
-
-
 @pytest.mark.parametrize("epsilon", [0.2, 0.6, 1.2])
 def test_cohorts_split_no_crowd_whose_clients_drew_them_in_secret(epsilon):
     """The exact delta of five reports in four cohorts, over all 792 outcomes.

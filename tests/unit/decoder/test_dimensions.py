@@ -24,7 +24,7 @@ from hubbub.protocol.registry import Registry
 from hubbub.reporting.estimates import Estimates, Level
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from hubbub.storage.files.exports import export_partitions, plan_export
-from stored_metrics import DAYS, METRICS, NAMES, reports_of
+from stored_metrics import DAYS, METRICS, reports_of
 
 _SLICES = {
     "platform=mac,release=1.0": ("a", 2000),
@@ -153,12 +153,6 @@ def _names_of(page) -> set[str]:
     return {section.title for section in page.sections}
 
 
-def test_by_dimension_within_others(themes):
-    found = themes.decode(by="platform", where={"release": "1.1", "platform": ("mac", "linux")})
-    assert set(found["platform"]) == {"linux", "mac"}
-    assert {each.code for each in found.findings} >= {"reports:linux", "reports:mac"}
-
-
 def test_days_of_a_slice(words):
     found = words.decode(by="day", where={"release": "1.0"}, method="regression")
     assert "word 1" in found["string"]
@@ -213,12 +207,6 @@ def test_groups_are_compared_where_both_tell_the_same_beside(tmp_path):
     assert not any(found["differs"])
     [unmatched] = [each for each in found.findings if each.code == "unmatched"]
     assert unmatched.value == 850
-
-
-def test_candidates_are_read_once_for_all_values(words):
-    names = iter(NAMES)
-    found = words.decode(by="release", candidates=names, method="regression", alpha=0.001)
-    assert set(_detected(found)) == {"word 1", "word 2"}
 
 
 def test_groups_of_other_sizes_than_assigned_are_a_warning(themes):
@@ -319,14 +307,3 @@ def test_groups_that_share_reports_are_refused(themes):
 )
 def test_group_names_its_reports(text, expected):
     assert group_source("control", text, "here") == expected
-
-
-def test_metric_without_dimensions_has_none(tmp_path):
-    metric: Metric = METRICS["enum"][0]
-    from stored_metrics import Stored
-
-    stored = Stored(tmp_path, metric, "b")
-    with pytest.raises(
-        OptionError, match=r"must be one of the dimensions of metrics\.theme: it has none"
-    ):
-        stored.decode(where={"platform": "mac"})

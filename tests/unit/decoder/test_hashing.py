@@ -66,12 +66,6 @@ def test_what_no_client_could_report_is_refused_by_its_place(encoded, problem):
         canonical_forms([b"a", "é".encode(), encoded, b"c"], place)
 
 
-@given(st.lists(st.sampled_from(["a", "A", "a ", "", "é", "e\u0301"])))
-def test_strings_that_stand_earlier_are_marked(strings):
-    again = repeated(words_of(strings), pack_strings(strings).equal)
-    assert again.tolist() == [string in strings[:row] for row, string in enumerate(strings)]
-
-
 @given(st.lists(st.sampled_from("abcd")), st.data())
 def test_strings_of_one_hash_are_told_apart_by_their_bytes(strings, data):
     """Hashes are made equal, as collisions would."""

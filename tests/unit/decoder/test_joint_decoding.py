@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from factories import make_metric
-from hubbub.decoder.metric_types.joint import field_labels, string_fields
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.joint.decoding import JointDecoding, decode_joint
 from hubbub.inference.joint.hashed import tuple_candidates
 from hubbub.inference.joint.table import FieldLabels
-from hubbub.protocol.metric_types.joint import RESULT_COLUMNS, JointType
+from hubbub.protocol.metric_types.joint import JointType
 from hubbub.protocol.metrics import Metric
 from hubbub.reporting.joint import joint_estimates
 from unit.decoder.joint_tables import (
@@ -165,10 +164,6 @@ def test_rows_have_a_column_a_field_and_then_the_usual_ones(cells):
     assert float(rows[0]["residual"]) == pytest.approx(difference)
 
 
-def test_no_field_can_be_called_as_a_column_is(cells):
-    assert set(joint_estimates(cells).types) - {"crash", "driver"} <= set(RESULT_COLUMNS)
-
-
 def test_only_detected_cells_are_written_on_request(tuples):
     rows = list(csv.DictReader(io.StringIO(csv_of(joint_estimates(tuples, detected_only=True)))))
     assert len(rows) == tuples.cells.detected.sum()
@@ -199,25 +194,3 @@ def test_people_see_the_strongest_cells_and_departures(cells):
     page = html_of(joint_estimates(cells))
     assert page.count("<svg") >= 4  # two maps and two margins
     assert "Of those with crash “crash 1”" in page or "Of those with crash “crash 0”" in page
-
-
-def test_no_table_of_departures_is_shown_where_there_are_none():
-    """Independent fields; one draw in 20 shows some by chance, this one doesn't."""
-    table = np.full((2, 2), 0.25)
-    metric = enum_metric(table.shape, epsilon=2.0)
-    counts = draw_cells(table, 3_000, metric.params, np.random.default_rng(3))
-    found = joint_estimates(decode_joint(counts, metric, fields_of(table.shape)))
-    assert "Departures" not in shown(found)
-    assert "Departures" not in html_of(found)
-
-
-def test_values_of_string_fields_are_the_candidates():
-    assert string_fields(BY_SITE) == ["site"]
-    fields = field_labels(BY_SITE, {"site": ("a", "b")})
-    assert fields == (FieldLabels("site", ("a", "b")), SECURE)
-
-
-def test_another_type_is_refused():
-    counts = CohortCounts(np.array([1]), np.zeros((1, 8), dtype=np.int64))
-    with pytest.raises(ValueError, match="must be 'joint'"):
-        decode_joint(counts, make_metric(), ())

@@ -124,16 +124,6 @@ def test_options_that_make_no_sense_are_refused_before_reports_are_read(folder, 
     assert result.stdout == ""
 
 
-def test_a_file_whose_name_has_an_equals_sign_is_a_file(folder):
-    listed = folder / "site=b.txt"
-    listed.write_text("b.example\n", encoding="utf-8")
-    found = run(
-        *("sites", "--metrics", folder / "metrics.toml", "--reports", folder / "sites.parquet"),
-        *("--candidates", listed, "--output", "-"),
-    )
-    assert len(rows_of(found)) == 2
-
-
 def test_candidates_of_fields_are_named_in_the_provenance(folder):
     with pytest.raises(OptionError, match=r"needs candidates\['site'\]=FILE"):
         decode_metric(

@@ -13,13 +13,8 @@ from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.choice import TOO_LITTLE, Choice, Method
 from hubbub.inference.likelihood.decoding import (
     decode_reports,
-    fit_reports,
-    misses_members,
-    propose,
 )
 from hubbub.inference.likelihood.inference import MOST_MEMBERS
-from hubbub.inference.likelihood.maximum import Fitted, Solution, with_evidence
-from hubbub.inference.likelihood.sums import Evaluation, ReportMixture
 from hubbub.inference.packed import pack
 from unit.decoder.packed import records_of
 
@@ -170,48 +165,6 @@ def test_least_squares_takes_over_unless_the_likelihood_is_asked_for(asked):
     assert (done.summary.method, done.summary.method_reason) == (counted.summary.method, TOO_LITTLE)
 
 
-def test_filters_with_too_many_sets_of_bits_are_refused():
-    params = make_params(k=128, h=3, m=2)
-    with pytest.raises(UndecodableError, match="h = 3"):
-        decoded({"alpha": 100}, params, ["alpha"])
-
-
-def test_no_reports_are_refused():
-    counted = decode(count_records(records_of(HELD, CLEAR), CLEAR), CLEAR, ["alpha"])
-    with pytest.raises(UndecodableError, match="0 reports"):
-        fit_reports(pack([], CLEAR), counted, hashed(["alpha"], CLEAR))
-
-
-def test_proposals_for_other_candidates_are_refused():
-    records = records_of(HELD, CLEAR)
-    counted = decode(count_records(records, CLEAR), CLEAR, ["alpha"])
-    with pytest.raises(UndecodableError, match="proposals for 1 of 2 candidates"):
-        fit_reports(pack([records], CLEAR), counted, hashed(["alpha", "beta"], CLEAR))
-
-
-def test_short_lists_are_proposed_whole_and_of_long_ones_the_strongest():
-    candidates = [*HELD, *names(MOST_MEMBERS)]
-    counted = decode(count_records(records_of(HELD, CLEAR), CLEAR), CLEAR, candidates)
-    proposed = propose(counted)
-    assert set(proposed.tolist()) >= {0, 1, 2}
-    assert len(proposed) < MOST_MEMBERS / 2
-    few = decode(count_records(records_of(HELD, CLEAR), CLEAR), CLEAR, candidates[:20])
-    assert propose(few).tolist() == list(range(20))
-
-
-def test_progress_is_told_of_every_pass():
-    records, told = records_of(HELD, CROWDED), list[tuple[int, float]]()
-    counted = decode(count_records(records, CROWDED), CROWDED, list(HELD))
-    result = fit_reports(
-        pack([records], CROWDED),
-        counted,
-        hashed(list(HELD), CROWDED),
-        progress=lambda passes, gap: told.append((passes, gap)),
-    )
-    assert [passes for passes, _ in told] == list(range(1, result.passes + 1))
-    assert told[-1][1] <= 1e-3
-
-
 def test_candidates_with_the_same_bits_are_estimated_once():
     records = records_of(HELD, CLEAR)
     counts, packed = count_records(records, CLEAR), pack([records], CLEAR)
@@ -224,31 +177,3 @@ def test_candidates_with_the_same_bits_are_estimated_once():
     np.testing.assert_array_equal(again.detected, once.detected[[*range(n), 0]])
     assert again.summary.detected == once.summary.detected
     assert (again.summary.candidates, again.summary.indistinguishable) == (n + 1, 2)
-
-
-def test_members_leave_until_all_have_evidence():
-    """Two that explain the same lose half of their information to each other: one has to go.
-
-    Shares and information are of a parabola about the maximum; member 2 is at 0, member 3 is weak.
-    """
-    information = np.diag([400.0, 100.0, 100.0, 100.0, 100.0])
-    information[1, 2] = information[2, 1] = 99.0
-    shares = np.array([0.2, 0.3, 0.35, 0.0, 0.15])
-    at = Evaluation(0.0, np.full(5, 1000.0), information)
-    solution = Solution(shares, at, gap=0.0, passes=1)
-    assert with_evidence(solution, 1000.0, 2.0).tolist() == [1]
-    assert with_evidence(solution, 1000.0, 0.0).tolist() == [0, 1, 3]
-
-
-@pytest.mark.parametrize(("gain", "missed"), [(4.0, False), (16.0, False), (17.0, True)])
-def test_members_without_evidence_stay_if_all_together_have_it(gain, missed):
-    """Eight of ten left: twice the log-likelihood may fall by 8 and two deviations of 4."""
-
-    def fitted(members: int, value: float) -> Fitted:
-        shares = np.full(1 + members, 1 / (1 + members))
-        at = Evaluation(value, np.zeros(1 + members), np.eye(1 + members))
-        mixture = ReportMixture(pack([], CROWDED), np.empty((0, 32, 2), dtype=np.int16), 1)
-        return Fitted(mixture, Solution(shares, at, 0.0, 1), np.arange(members))
-
-    whole, left = fitted(10, -1000.0), fitted(2, -1000.0 - gain / 2)
-    assert misses_members(whole, left) is missed

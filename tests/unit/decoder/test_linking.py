@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factories import make_params
 from hubbub.planning.histories import link_information, linked_clients, logsums, right_links
 from hubbub.protocol.params import RapporParams
 from parameters import examples
@@ -56,13 +55,6 @@ def test_information_is_that_of_all_bits(params, known):
     assert link_information(params, 3, known=known) == pytest.approx(categories, rel=1e-9)
 
 
-@examples(30)
-@given(PARAMS)
-def test_a_permanent_response_is_known_better_than_by_one_report(params):
-    two, many = (link_information(params, None, known=known) for known in (False, True))
-    assert 0 <= two <= many * (1 + 1e-9)
-
-
 @pytest.mark.long
 @examples(10)
 @given(PARAMS, st.booleans())
@@ -97,15 +89,6 @@ def test_sums_of_two_are_those_of_all_pairs(rng, begin, step):
     near = np.maximum(1 - np.abs(sums[:, :, None] - grid) / (grid[1] - grid[0]), 0)
     expected = np.einsum("i,j,ijc->c", first, second, near)
     np.testing.assert_allclose(logsums(grid)(first, second), expected, atol=1e-13)
-
-
-def test_who_is_alone_is_linked():
-    assert right_links(make_params(), None, 1) == 1.0
-
-
-def test_reports_that_say_nothing_are_linked_by_chance():
-    noise = make_params(m=1, p=0.4999, q=0.5001)
-    assert right_links(noise, None, 1_000) == pytest.approx(1 / 1_000, rel=0.01)
 
 
 def test_of_equal_reports_nobody_can_tell_which_is_whose():

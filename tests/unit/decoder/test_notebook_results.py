@@ -10,11 +10,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from evaluation.studies.categories import LOOSE, enum, ordinal
+from evaluation.studies.categories import LOOSE, ordinal
 from hubbub.decoder import decode_categories
 from hubbub.reporting.categories import categories_estimates
 from hubbub.reporting.estimates import CHUNK, Estimates
-from hubbub.reporting.strings import COLUMNS, strings_estimates
+from hubbub.reporting.strings import strings_estimates
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_self_contained
 from unit.decoder.rendered import csv_of
@@ -120,17 +120,3 @@ def test_plot_is_an_image_that_says_what_it_shows(result, tmp_path):
     assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match=r"shares\.pdf: must end in \.svg or \.png"):
         drawing.save("shares.pdf")
-
-
-def test_nothing_detected_is_still_a_drawing():
-    result = strings_estimates(make_decoding(["a"], [0.01], [False]))
-    assert [chart.labels.title for chart in result.plot().charts] == ["Unknown mass"]
-
-
-def test_columns_are_those_of_files():
-    assert tuple(pa.table(strings()).column_names) == COLUMNS
-    case = enum(4, 1_000, LOOSE)
-    result = categories_estimates(
-        decode_categories(case.draw(np.random.default_rng(1)), case.metric)
-    )
-    assert {"behind", "behind_std_error"} <= set(pl.DataFrame(result).columns)

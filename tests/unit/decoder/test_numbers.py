@@ -99,15 +99,6 @@ def test_the_planned_error_of_the_variance_holds_for_the_worst_number():
     assert 0.8 * planned < max(found) <= planned
 
 
-def test_estimates_and_intervals_lie_between_the_ends_where_all_numbers_are_at_one():
-    metric = metric_of(variance=True)
-    for value in (LOW, HIGH):
-        counts = draw_cells(metric, [value], np.ones(1), 1_000, np.random.default_rng(8))
-        found = estimate_numbers(counts, metric)
-        assert LOW <= found.low[0] <= found.estimate[0] <= found.high[0] <= HIGH
-        assert 0 == found.low[1] <= found.estimate[1] <= found.high[1] <= 900
-
-
 def test_clients_that_answer_in_several_periods_count_as_fewer_people():
     """400 populations of 500 clients, each of which answers ten times; P(false alarm) < 1e-6."""
     metric, rng = metric_of(), np.random.default_rng(9)

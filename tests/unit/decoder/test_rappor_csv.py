@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from factories import make_params
 from hubbub.inference.errors import InputError
 from hubbub.inference.params import DecodingParams
-from hubbub.protocol.errors import ParameterError
 from hubbub.rappor.files import read_counts, read_params
 
 _SMALL = DecodingParams(k=3, h=1, m=2, f=0.5, p=0.25, q=0.75)
@@ -64,21 +62,6 @@ def test_other_parameters_are_refused(tmp_path, text, complaint):
     with pytest.raises(InputError) as refusal:
         read_params(path)
     assert str(refusal.value).startswith(f"{path}: {complaint}")
-
-
-@pytest.mark.parametrize("given", [(20, 1, 1), (4096, 16, 65536), (128, 2, 64)])
-def test_epsilons_are_those_of_the_protocol_for_any_dimensions(given):
-    k, h, m = given
-    params = DecodingParams(k, h, m, f=0.5, p=0.25, q=0.75)
-    of_one_hash = make_params(h=1)
-    assert params.epsilon_permanent == pytest.approx(h * of_one_hash.epsilon_permanent)
-    assert params.epsilon_report == pytest.approx(h * of_one_hash.epsilon_report)
-    assert params.p_star == of_one_hash.p_star
-
-
-def test_a_certain_bit_is_refused_because_it_has_no_noise():
-    with pytest.raises(ParameterError, match="for certain"):
-        DecodingParams(k=20, h=1, m=1, f=0, p=0, q=0.75)
 
 
 @pytest.mark.parametrize("name", ["counts.csv", "counts.csv.gz"])

@@ -13,7 +13,6 @@ from hubbub.decoder import CohortCounts, decode
 from hubbub.inference.candidates import make_design, mapped
 from hubbub.inference.errors import CandidateError, InputError
 from hubbub.inference.params import DecodingParams
-from hubbub.protocol.params import RapporParams
 from hubbub.rappor.files import is_uneven, read_counts, read_map
 from rappor_clients import Params, bloom_positions, map_row, sum_bits, write_files, write_reports_of
 
@@ -122,14 +121,6 @@ def test_bit_that_hashes_share_may_be_named_once(tmp_path):
     ]
 
 
-def test_bits_that_three_hashes_share_are_completed_to_the_same_set(tmp_path):
-    params = DecodingParams(k=10, h=3, m=2, f=0.5, p=0.25, q=0.75)
-    found = read_map(given_text(tmp_path, "a,4,7,15,,,\n"), params)
-    first, second = found.candidates.positions(slice(0, 1))[0].tolist()
-    assert (set(first), len(first)) == ({3, 6}, 3)
-    assert second == [4, 4, 4]
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -182,12 +173,6 @@ def test_map_of_one_cohort_tells_the_least_k(tmp_path):
         read_map(path, _PARAMS._replace(m=1))
 
 
-def test_largest_filters_fit(tmp_path):
-    params: RapporParams = DecodingParams(k=4096, h=1, m=2, f=0.5, p=0.25, q=0.75)
-    found = read_map(given_text(tmp_path, "a,4096,8192\n"), params)
-    assert found.candidates.positions(slice(None)).tolist() == [[[4095], [4095]]]
-
-
 def test_positions_for_other_parameters_are_refused():
     with pytest.raises(
         CandidateError, match=r"positions of shape \(2, 3, 1\): must be \(2, 3, 2\)"
@@ -207,7 +192,3 @@ def test_hash_that_favours_some_bits_is_noticed(k, uneven):
     theirs = Params(k, params.h, params.m, params.p, params.q, params.f)
     rows = [[bloom_positions(f"w{i}", c, theirs) for c in range(params.m)] for i in range(300)]
     assert is_uneven(np.array(rows, dtype=np.int16), params) is uneven
-
-
-def test_a_few_strings_are_not_called_uneven():
-    assert not is_uneven(np.zeros((10, 3, 1), dtype=np.int16), _PARAMS)

@@ -4,7 +4,6 @@ import csv
 import datetime as dt
 import io
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from hubbub.inference.trends.decoding import (
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.strings import string_findings
-from hubbub.reporting.trends import TYPES, sparkline, trends_estimates
+from hubbub.reporting.trends import TYPES, trends_estimates
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown
@@ -116,16 +115,6 @@ def test_every_marked_series_has_a_day_and_no_other_has(trends, correction):
     assert [bool(each) for each in found.found.changes] == marked
 
 
-def test_days_in_any_order_give_the_same():
-    by_day = counts_by_day(4)
-    backwards = dict(reversed(by_day.items()))
-    first, second = (
-        decode_days(days, CLEAR, NAMES, correction=Correction.BONFERRONI)
-        for days in (by_day, backwards)
-    )
-    assert json_of(trends_estimates(first)) == json_of(trends_estimates(second))
-
-
 def test_no_day_with_enough_reports_is_refused():
     with pytest.raises(UndecodableError, match=r"no day has 5,000 reports.*4,000 on 2026-11-01"):
         decode_days(counts_by_day(3), CLEAR, NAMES, min_reports=5000)
@@ -138,13 +127,6 @@ def test_nothing_detected_leaves_nothing_to_follow():
     assert json.loads(json_of(trends_estimates(nothing)))["rows"] == []
     assert "no string was detected" in page_of(nothing).html
     assert "Shares day by day" in table_of(nothing)
-
-
-def test_one_day_is_no_trend_but_a_result():
-    single = decode_days(counts_by_day(1), CLEAR, NAMES)
-    assert single.found.p_value.tolist() == [1.0] * 4
-    assert_accessible(page_of(single))
-    assert "2026-11-01" in table_of(single)
 
 
 def test_csv_json_and_parquet_agree(trends):
@@ -185,28 +167,6 @@ def test_table_shows_courses_gaps_and_changes(trends):
     assert r"<script>\u202e" in text
     assert "\u202e" not in text
     assert "unknown" in text
-
-
-def test_few_days_stand_in_columns():
-    text = table_of(decode_days(counts_by_day(4), CLEAR, NAMES, min_reports=1000))
-    assert "11-01" in text
-    assert "11-04" in text
-
-
-def test_sparkline_is_a_character_a_day():
-    assert sparkline(np.array([0.0, 0.5, 1.0, np.nan, -0.1])) == "▁▅█·▁"
-    assert sparkline(np.array([np.nan, np.nan])) == "··"
-    assert sparkline(np.array([0.0, 0.0])) == "▁▁"
-
-
-def test_headline_shortens_long_strings(trends):
-    changed = next(i for i, cuts in enumerate(trends.found.changes[1:]) if cuts)
-    names = list(trends.followed)
-    names[changed] = "https://example.com/" + "x" * 500 + "/end"
-    headline = result_of(replace(trends, followed=tuple(names))).report().headline
-    assert "“https://example.com/" in headline
-    assert "xxx/end”" in headline
-    assert "x" * 100 not in headline
 
 
 @pytest.fixture(scope="module")
