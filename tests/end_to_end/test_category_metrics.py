@@ -113,23 +113,6 @@ def test_ordinal_tells_quantiles_in_the_table_and_in_json(stored, tmp_path):
     assert "4 unused bits are set in" in done.stdout
 
 
-def test_options_that_all_types_share_work_alike(stored):
-    assert "no reports" in stored.decode("theme", "--until", "2026-10-31").stderr
-    assert "3,000 reports of theme" in stored.decode("theme", "--min-reports", "3001").stderr
-    assert stored.rows("theme", "--since", "2026-11-01") == stored.rows("theme")
-    cut = stored.decode("tabs", "--rows", "1").stdout
-    assert "and 3 more" in cut
-    assert "[1, 5)" in cut
-    assert "system" not in stored.rows("theme", "--detected-only", "--alpha", "1e-9")
-
-
-def test_candidates_are_refused(stored):
-    refused = stored.decode("theme", "--candidates", "-")
-    assert refused.exit_code != 0
-    assert "--candidates: must be left out; metrics.theme.type = 'enum'" in refused.stderr
-    assert refused.stdout == ""
-
-
 def test_forged_reports_are_told_beside_csv(stored, tmp_path):
     """A third of the reports with all bits set, from clients that should report once."""
     metric = make_metric(

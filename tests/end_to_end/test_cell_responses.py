@@ -102,10 +102,3 @@ def test_days_and_documents_hold_them_as_well(where, tmp_path):
     assert found["anomalies"]["set_bits"] == {
         "assessed": True, "improbable": 0, "plausible": [1, 1],
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("options", [["--candidates", "-"], ["--method", "likelihood"]])
-def test_what_makes_no_sense_of_numbers_is_refused(where, options):
-    done = decode(where, "minutes", *options)
-    assert done.exit_code == 2
-    assert "metrics.minutes.type = 'number'" in done.stderr

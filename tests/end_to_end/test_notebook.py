@@ -1,7 +1,6 @@
 """Decoding from Python: as the command does, and in a notebook that runs in a kernel."""
 
 import asyncio
-import hashlib
 import io
 import shutil
 from pathlib import Path
@@ -16,7 +15,6 @@ from hubbub.decoder.cli import main
 from hubbub.inference.errors import CandidateError, UndecodableError
 from hubbub.protocol.errors import OptionError
 from hubbub.reporting.formats.data_files import write_csv
-from rappor_clients import Params, write_reports_of
 from sample_store import PAGES, fill
 
 SOURCE = Path(__file__).parents[2] / "docs" / "examples"
@@ -175,11 +173,3 @@ def test_mistakes_are_named(folder, monkeypatch):
     monkeypatch.setenv("HUBBUB_MIN_REPORTS", "1000000")
     with pytest.raises(UndecodableError, match="at least 1,000,000 are needed to decode"):
         decode_metric("theme", metrics=metrics, store=store)
-
-
-def test_notes_about_candidates_are_warnings(folder, tmp_path):
-    names = tmp_path / "names.txt"
-    names.write_text("a\na\nb\n", encoding="utf-8")
-    with pytest.warns(UserWarning, match="1 repeated candidates left out"):
-        decode_metric("homepage", metrics=folder / "metrics.toml", candidates=names,
-                      store=f"sqlite:///{folder}/hubbub.db", method="regression")  # fmt: skip

@@ -21,9 +21,8 @@ from click.testing import CliRunner
 
 import programs
 from factories import make_metric, make_params, registry_toml
-from hubbub.client import Metric, RapporParams, Registry
+from hubbub.client import Metric, Registry
 from hubbub.decoder.cli import main
-from hubbub.reporting.strings import COLUMNS
 from hubbub.simulations.experiments.collecting import (
     Collector,
     ProcessError,
@@ -161,30 +160,6 @@ def test_csv_json_and_standard_output_agree(deployment, tmp_path):
         assert fields["count"] == pytest.approx(float(row["count"]))
 
 
-def test_output_dash_is_pure_csv_with_a_line_a_candidate(deployment):
-    done = decode_here(*deployment.decode_command("--output", "-"))
-    header, *lines = csv.reader(io.StringIO(done.stdout, newline=""))
-    assert header == list(COLUMNS)
-    assert {len(line) for line in lines} == {len(COLUMNS)}
-    assert [line[0] for line in lines] == CANDIDATES
-
-
-def test_table_off_a_terminal_has_no_escape_codes_and_no_progress(deployment):
-    done = decode(*deployment.decode_command())
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert ESCAPE not in done.stdout
-    assert "\r" not in done.stdout
-    for part in ("example.com", "日本語.example", '" x "', f"{TOTAL:,}", "unknown mass", "epsilon"):
-        assert part in done.stdout
-
-
-def test_detected_only_leaves_absent_candidates_out(deployment):
-    options = ("--output", "-", "--detected-only", "--correction", "bonferroni")
-    done = decode_here(*deployment.decode_command(*options))
-    assert [row["string"] for row in rows_of(done.stdout)] == list(FLEET)
-
-
 def test_candidates_come_from_standard_input_too(deployment):
     """With Windows line ends, a byte order mark and a line that stands twice."""
     text = "\ufeff" + "".join(f"{string}\r\n" for string in [*CANDIDATES, "007"])
@@ -207,44 +182,6 @@ def test_days_without_reports_are_an_error(deployment, end):
     day = deployment.since - days(1) if end == "--until" else today() + days(1)
     done = decode_here(*deployment.decode_command(end, f"{day}"))
     assert_refused(done, rf"no reports of homepage version 1 from .*{day}.*in the store: \[1\]")
-
-
-def test_version_without_reports_is_an_error_that_names_the_others(deployment, tmp_path):
-    newer = tmp_path / "metrics.toml"
-    newer.write_text(registry_toml(make_metric(version=2, params=LOOSE)), encoding="utf-8")
-    done = decode_here(*deployment.decode_command("--metrics", str(newer)))
-    assert_refused(done, r"no reports of homepage version 2.*versions in the store: \[1\]")
-
-
-def test_changed_parameters_are_an_error(deployment, tmp_path):
-    changed = tmp_path / "metrics.toml"
-    other = RapporParams(k=32, h=2, m=8, f=0.1, p=0.2, q=0.9)
-    changed.write_text(registry_toml(make_metric(params=other)), encoding="utf-8")
-    done = decode_here(*deployment.decode_command("--metrics", str(changed)))
-    assert_refused(
-        done, r"metrics\.homepage: version 1 is stored with another .*p from 0\.1 to 0\.2"
-    )
-
-
-def test_unknown_metric_is_an_error_that_names_the_known(deployment):
-    command = deployment.decode_command()
-    command[1] = "startpage"
-    assert_refused(decode_here(*command), "metric 'startpage': must be one of: homepage")
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "reason"),
-    [
-        ("--metrics", "nowhere.toml", r"nowhere\.toml: can't be read"),
-        ("--store", "sqlite:///nowhere.db", r"no such file; expected a database"),
-        ("--candidates", "nowhere.txt", r"candidates nowhere\.txt: can't be read"),
-        ("--candidates", os.devnull, r"empty; expected one string per line"),
-        ("--output", "result.txt", r"must end in \.csv, \.json, \.parquet or \.html"),
-        ("--output", "/dev/null/result.csv", r"/dev/null"),
-    ],
-)
-def test_mistake_is_told_on_standard_error(deployment, option, value, reason):
-    assert_refused(decode_here(*deployment.decode_command(option, value)), reason)
 
 
 def test_store_that_is_no_database_is_an_error(deployment, tmp_path):
@@ -342,10 +279,3 @@ def test_demonstration_scores_itself_draws_a_picture_and_speaks_plainly(tmp_path
         assert ESCAPE not in text
         assert "simulated clients report" not in text
         assert "counting reports" not in text
-
-
-def test_demonstration_with_more_clients_than_reports_is_refused(tmp_path):
-    options = ("--reports", "10", "--clients", "11", "--output", str(tmp_path / "new"))
-    done = programs.run("hubbub.simulations", "demo", *options, timeout=SECONDS)
-    assert_refused(done, "--clients 11: must be at most --reports 10")
-    assert not (tmp_path / "new").exists()

@@ -69,17 +69,6 @@ def test_estimates_from_their_files_hold_the_truth(tmp_path, params):
     assert {row["string"] for row in rows if row["detected"] == "true"} >= set(list(HELD)[:5])
 
 
-def test_one_cohort_of_one_hash_gives_one_estimate_a_bit(tmp_path):
-    """Two strings of one hash in one cohort; P(false alarm) < 1e-6 (Bonferroni, normal)."""
-    params = Params(k=30, h=1, m=1, p=0.1, q=0.9, f=0.25)
-    files = write_reports_of(tmp_path, params, {"a": 3000, "c": 1000}, ["a", "b", "c"])
-    output = tmp_path / "result.json"
-    assert decode(*options_of(files), "--output", output).exit_code == 0
-    rows = json.loads(output.read_text(encoding="utf-8"))["rows"]
-    for row, truth in zip(rows, (3000, 0, 1000), strict=True):
-        assert abs(row["count"] - truth) < z_limit(3) * row["std_error"]
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> Files:
     """Write the counts of all clients, their parameters and a map."""
@@ -199,15 +188,6 @@ def test_anomalies_need_reports_and_are_the_same_in_a_file(own, tmp_path):
     assert all(findings == found["usual"] for findings in found.values())
 
 
-@pytest.mark.parametrize("way", ["file of a metric", "file and parameters", "three files"])
-def test_too_few_reports_are_refused_from_files_too(own, way):
-    result = decode(*own[way], "--min-reports", TOTAL + 1, "--output", "-")
-    assert result.exit_code == 1
-    assert f"{TOTAL:,} reports of " in result.stderr
-    assert "change --min-reports (HUBBUB_MIN_REPORTS)" in result.stderr
-    assert decode(*own[way], "--min-reports", TOTAL, "--output", "-").exit_code == 0
-
-
 def test_imported_reports_are_decoded_with_their_map(tmp_path):
     """Errors of 36 counts in standard errors; P(false alarm) < 1e-6 (Bonferroni, normal)."""
     params = Params(k=32, h=2, m=8, p=0.2, q=0.8, f=0.25)
@@ -266,14 +246,6 @@ def test_file_of_an_export_must_be_of_the_metric(tmp_path):
     names.write_text("a\n", encoding="utf-8")
     result = decode(METRIC.name, "--metrics", registry, "--reports", part, "--candidates", names)
     assert "reports of other version 3; expected those of homepage version 1" in result.stderr
-
-
-def test_repeated_rows_of_a_map_are_noted(tmp_path):
-    params = Params(k=16, h=1, m=8, p=0.1, q=0.9, f=0.5)
-    files = write_reports_of(tmp_path, params, {"a": 1200}, ["a", "b", "a"])
-    result = decode(*options_of(files), "--output", "-")
-    assert result.stderr == "note: 1 repeated candidates left out\n"
-    assert len(result.stdout.splitlines()) == 3
 
 
 @pytest.mark.parametrize(("k", "noted"), [(128, False), (200, True)])

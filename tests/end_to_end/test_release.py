@@ -172,19 +172,6 @@ def test_what_was_paid_for_is_shown_though_a_file_can_not_be_written(run):
     assert "/proc/r.csv" in result.stderr
 
 
-def test_a_list_of_bins_may_begin_with_a_byte_order_mark(run):
-    init(run)
-    Path("bins.txt").write_text("Rome\nOslo\n", encoding="utf-8-sig")
-    asked = ("histogram", "city", "--bins", "@bins.txt", "--ledger", "l.db", "--epsilon", "100")
-    assert run(*asked, "--output", "-").stdout.splitlines()[1].startswith("Rome,")
-
-
-def test_a_ledger_of_many_people_has_words_for_it(run):
-    init(run)
-    run("histogram", "home", "--ledger", "l.db", "--epsilon", "1", "--delta", "1e-6")
-    assert "epsilon 1000 and delta 1:" in run("ledger", "l.db", "--people", "1000").output
-
-
 def test_line_breaks_in_cells_are_read_where_that_was_asked_for(run):
     lines = [f'u{i},"Piazza\nRoma"\n' for i in range(50)]
     Path("homes.csv").write_text("user,home\n" + "".join(lines), encoding="utf-8")
@@ -197,21 +184,6 @@ def test_line_breaks_in_cells_are_read_where_that_was_asked_for(run):
     run("init", *asked, "--newlines-in-cells")
     counted = run("count", "--ledger", "homes.csv.ledger.db", "--epsilon", "100")
     assert "The number of rows is about 50, give or take 0" in counted.output
-
-
-def test_keys_that_look_like_formulas_can_be_made_inert(run):
-    init(run)
-    asked = ("histogram", "city", "--bins", "=1+1,Rome", "--ledger", "l.db", "--epsilon", "1")
-    result = run(*asked, "--output", "-", "--spreadsheet-safe")
-    assert result.stdout.splitlines()[1].startswith("'=1+1,")
-
-
-def test_a_tenth_three_times_is_three_tenths_and_no_more(run):
-    init(run, epsilon="0.3")
-    for _ in range(3):
-        run("count", "--ledger", "l.db", "--epsilon", "0.1")
-    refused = run("count", "--ledger", "l.db", "--epsilon", "0.1", code=1)
-    assert "Error: count: the number of rows: costs epsilon 0.1; epsilon 0.3 of" in refused.output
 
 
 def test_a_ledger_tells_what_several_people_reveal_together(run):
@@ -287,13 +259,6 @@ def test_what_is_wrong_is_said_in_a_line_and_costs_nothing(run, arguments, code,
     assert reason in " ".join(result.output.split())
     assert "Traceback" not in result.output
     assert "spent        epsilon 0 " in run("ledger", "l.db").output
-
-
-def test_a_changed_table_is_refused(run):
-    init(run)
-    parquet.write_table(pa.table({"user": ["a"], "age": [1]}), "people.parquet")
-    refused = run("count", "--ledger", "l.db", "--epsilon", "1", code=1)
-    assert "changed since the ledger was made" in refused.output
 
 
 def test_the_program_writes_results_to_stdout_and_errors_to_stderr(folder, monkeypatch):

@@ -121,18 +121,3 @@ def test_whole_reports_tell_days_apart_better_than_their_counts(stored):
         rows = [row for row in document["rows"] if row["kind"] == "unknown"]
         errors[method] = [row["prop_std_error"] for row in rows if row["proportion"] is not None]
     assert max(errors["likelihood"]) < 0.6 * min(errors["regression"])
-
-
-def test_range_of_days_is_kept(stored):
-    days = ("--since", "2026-11-02", "--until", "2026-11-04")
-    done = stored.decode("--by", "day", *days, "--output", "-")
-    rows = list(csv.DictReader(io.StringIO(done.stdout, newline="")))
-    assert {row["day"] for row in rows} == {"2026-11-02", "2026-11-03", "2026-11-04"}
-
-
-def test_days_that_are_all_too_small_are_refused(stored):
-    done = stored.decode("--by", "day", "--min-reports", "5000")
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert "no day has 5,000 reports" in done.stderr
-    assert "most: 3,000 on 2026-11-01" in done.stderr

@@ -4,6 +4,7 @@ import datetime as dt
 from contextlib import nullcontext
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from hubbub.decoder.cli import main
@@ -16,6 +17,7 @@ from hubbub.simulations.watched import BROKEN, run_watched_release
 _LAST = dt.date(2024, 11, 4)
 
 
+@pytest.mark.long
 def test_release_that_breaks_one_platform_is_news_of_that_platform_alone(
     tmp_path, capfd, monkeypatch
 ):

@@ -57,7 +57,7 @@ def test_most_likely_share_has_the_error_of_the_information(share):
     params, n = RapporParams(16, 2, 1, 0.25, 0.2, 0.8), 2_000
     rng = np.random.default_rng(7)
     estimates = []
-    for _ in range(1_500):
+    for _ in range(600):
         string, random = string_report_kinds(params, n, share, rng)
         score = string / random - 1
         slope = lambda x, score=score: float((score / (1 + x * score)).sum())  # noqa: E731
@@ -139,7 +139,7 @@ def test_errors_that_a_table_states_are_the_scatter_of_its_estimates(budget, eac
                 (of_rare.sum(axis=0)[:3] ** 2).mean(),
                 ((of_even / of_even.sum(axis=1, keepdims=True) - 1 / 6) ** 2).mean(),
             ]
-            for of_rare, of_even in ((estimated(rare), estimated(even)) for _ in range(1_500))
+            for of_rare, of_even in ((estimated(rare), estimated(even)) for _ in range(600))
         ]
     )
     names = ("margin_std_error_1", "margin_std_error_2", "conditional_std_error")

@@ -15,7 +15,6 @@ from hubbub.inference.open_strings.letters import END, AlphabetModel, contexts_a
 from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.prefixes import Prefixes, all_beginnings
 from hubbub.protocol.metric_types.open_strings import OpenStringType
-from parameters import long_but
 from unit.decoder.open_counts import draw_counts, open_params
 
 SCRIPTS = {
@@ -147,7 +146,8 @@ FOUR_WORDS = {
 }
 
 
-@pytest.mark.parametrize("words", long_but("Cyrillic", FOUR_WORDS, str))
+@pytest.mark.long
+@pytest.mark.parametrize("words", FOUR_WORDS)
 def test_four_words_of_any_script_are_found(words):
     """Shares of 40 to 10% at epsilon 6, each beyond 20 errors: P(false alarm) < 1e-6; seeded."""
     words = FOUR_WORDS[words]

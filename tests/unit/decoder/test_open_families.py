@@ -101,7 +101,7 @@ def test_no_more_is_detected_than_one_rate_for_all_families_allows(counts, propo
     assert weighted.max() < 2 * ALPHA * detected.sum() / tests.n_tests or weighted.max() < 1e-9
 
 
-@pytest.mark.parametrize("seed", [1, 100])
+@pytest.mark.parametrize("seed", [1, pytest.param(100, marks=pytest.mark.long)])
 def test_few_clients_show_no_strings_that_nobody_has(seed):
     """Of 130 clients with one string, one for each cohort, whose steps' models fit noise alone."""
     counts = draw_counts({"a": 130}, PARAMS, STEPS, np.random.default_rng(seed))

@@ -110,6 +110,7 @@ def test_what_stands_out_in_the_end_is_not_dropped_on_the_way(counts, rng):
     assert len(kept) < len(words) / 4
 
 
+@pytest.mark.long
 def test_a_common_string_hides_no_others(rng):
     """Nine tenths in one string, and 20 beyond 12 errors: P(one is missed) < 1e-6; seeded.
 
@@ -319,6 +320,7 @@ def long_step() -> OpenDecoding:
     return decode_open_strings(counts, params, OpenStringType((4,), 32), room=ROOM)
 
 
+@pytest.mark.long
 def test_a_first_step_is_gone_over_as_long_as_rows_show_that_something_is_missing(long_step):
     """Each beginning is beyond 20 errors, so P(missed) < 1e-6 of what is looked at; seeded.
 
@@ -332,6 +334,7 @@ def test_a_first_step_is_gone_over_as_long_as_rows_show_that_something_is_missin
     assert step.hidden < UNLIKE["BE_MAGIC"] / sum(UNLIKE.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("repeats", "said"),
     [
@@ -362,6 +365,7 @@ def test_a_step_at_which_strings_turn_into_others_finds_what_no_model_expects():
     assert {found.candidates[row] for row in found.largest_detected()} >= set(strings)
 
 
+@pytest.mark.long
 def test_gaps_are_looked_below_one_by_one_where_all_together_show_nothing():
     """Letters as no word has them, below six beginnings, beside words that teach others; seeded.
 
@@ -376,6 +380,7 @@ def test_gaps_are_looked_below_one_by_one_where_all_together_show_nothing():
     assert {text.encode() for text in (*odd, *WORDS)} <= set(found.steps[1].texts)
 
 
+@pytest.mark.long
 def test_an_end_that_no_model_expects_is_found():
     """A mark among digits, behind the last step; beyond 20 errors: P(missed) < 1e-6; seeded."""
     params = open_params(STEPS)

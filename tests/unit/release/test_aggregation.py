@@ -47,28 +47,6 @@ def test_means_of_estimates_pay_for_the_whole_range():
     assert value == pytest.approx(1.75 / 3, abs=1e-6)
 
 
-def test_means_stay_within_the_bounds():
-    """Noise is of scale 2 / epsilon = 200: both bounds are met within 200 draws but with 2^-200."""
-    mean = aggregate_mean(lattice(-1.0, 1.0), blocks=1, epsilon=Fraction(1, 100))
-    found = [float(mean(np.zeros(1))[0].value) for _ in range(200)]
-    assert (min(found), max(found)) == (-1.0, 1.0)
-
-
-def test_means_with_a_delta_are_gaussian():
-    mean = aggregate_mean(lattice(0.0, 1.0), blocks=9, epsilon=ONE, delta=TINY)
-    assert mean.name == "subsample-and-aggregate, mean, discrete Gaussian"
-    assert mean.cost.rho is not None
-
-
-@pytest.mark.parametrize("number", [2, 4])
-def test_means_are_of_the_public_number_of_blocks(number):
-    mean = aggregate_mean(lattice(0.0, 1.0), blocks=3, epsilon=ONE)
-    with pytest.raises(QueryError, match=f"estimates: must be one a block, 3, not {number}"):
-        mean(np.zeros(number))
-    with pytest.raises(QueryError, match="blocks = 0: must be at least 1"):
-        aggregate_mean(lattice(0.0, 1.0), blocks=0, epsilon=ONE)
-
-
 def test_replacing_an_estimate_moves_a_mode_s_lead_by_two_at_most():
     """All ways to replace one of seven estimates, of four values."""
     rng = np.random.default_rng(1)

@@ -114,20 +114,10 @@ def test_blocks_draw_numbers_of_their_own():
     assert len(set(run("mine:drawn", [*zeros, *ones]))) == 8
 
 
-def test_blocks_of_strings_arrive_and_methods_are_found():
-    blocks = [{"city": np.array(["Köln"] * 5, dtype=object)}, {"city": np.array(["Köln"] * 2)}]
-    assert run("mine:hides", blocks) == [5.0, 2.0]
-    assert run("mine:Namespace.one", blocks) == [1.0, 1.0]
-
-
 def test_large_blocks_arrive_or_are_left_unread():
     """More than a pipe holds; an estimator that raises has read all, one that is killed hasn't."""
     large = {"x": np.arange(1e6)}
     assert run("mine:mean", [large, large]) == [499_999.5] * 2
-
-
-def test_no_blocks_have_no_estimates():
-    assert run("mine:mean", []) == []
 
 
 def alive(process: int) -> bool:
@@ -199,18 +189,3 @@ def test_functions_that_are_not_there_are_named(folder, name, reason):
     (folder / "dies.py").write_text("import os; os._exit(0)")
     with pytest.raises(QueryError, match=f"estimator = '{name}': {reason}"):
         run(name, numbered(2))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ({"default": float("nan")}, "default = nan: must be a finite number"),
-        ({"seconds": 0}, "seconds = 0: must be a finite number above 0"),
-        ({"seconds": float("inf")}, "seconds = inf: must be"),
-        ({"processes": 0}, "processes = 0: must be at least 1"),
-    ],
-)
-def test_arguments_that_make_no_sense_are_named(arguments, reason):
-    usual = {"default": 0.0, "seconds": 1.0, "processes": 1}
-    with pytest.raises(QueryError, match=reason):
-        run_estimator("mine:mean", [], **(usual | arguments), progress=print)

@@ -1,12 +1,13 @@
-"""Counting by tasks: the sums of one pass, on threads and on Dask, or a clear error."""
+"""Dask: the sums, results and errors of threads, whatever the type and method."""
 
 import asyncio
-import datetime as dt
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Self
 
@@ -15,19 +16,53 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_tasks import DAYS, die, die_once, megabytes, refuse_three, scaled, write_export
+from engine_tasks import die, die_once, megabytes, refuse_three, scaled, write_export
 from factories import make_metric, make_params
-from hubbub.decoder.engines import EngineError, LocalEngine, open_engine
-from hubbub.decoder.reports import Counting, StoredReports, load_days, load_reports
-from hubbub.decoder.tasks import CountSettings, count_task, count_tasks, plan_tasks
+from hubbub.decoder.engines import DaskEngine, EngineError, LocalEngine, open_engine
+from hubbub.decoder.reports import Counting, StoredReports, load_reports
+from hubbub.decoder.tasks import (
+    CountSettings,
+    DistributedReports,
+    PackSettings,
+    count_task,
+    count_tasks,
+    distribute,
+    pack_cohorts,
+    plan_tasks,
+)
 from hubbub.inference.anomalies import AnomalyDetector
+from hubbub.inference.likelihood.choice import Choice, Method
+from hubbub.inference.packed import PackedReports, cut_cohorts
+from hubbub.inference.parallel import cores
 from hubbub.protocol.poisoning import RepeatSample, sample_step
 from hubbub.protocol.records import Records, record_width
 from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.exports import ReportFile
+from hubbub.storage.files.exports import ReportFile, report_files
 from hubbub.storage.files.locations import resolve
 from hubbub.storage.files.parquet import read_records, write_records
-from parameters import examples
+from parameters import examples, quick_but
+from stored_metrics import NAMES, NOISE, WAYS, WORDS, Stored, numbers_of
+from unit.decoder.packed import reports_of
+
+
+@pytest.fixture(scope="module")
+def dask_of_module() -> Iterator[DaskEngine]:
+    """Start workers once for these tests: idle ones take time of all others."""
+    with open_engine("dask") as engine:
+        assert isinstance(engine, DaskEngine)
+        yield engine
+
+
+@pytest.fixture
+def dask(dask_of_module) -> Iterator[DaskEngine]:
+    """Leave all workers running to whoever comes next.
+
+    One that was killed starts with this process's environment and folder of then: those of another
+    test that changes them would end it for good.
+    """
+    yield dask_of_module
+    dask_of_module._client.wait_for_workers(cores(), timeout=60)
+
 
 METRIC = make_metric(params=make_params(k=24, h=2, m=5))
 
@@ -56,19 +91,6 @@ def test_tasks_count_what_one_pass_counts_and_look_at_the_same_reports(export, d
         ).counts
         found = (counts.reports.tolist(), counts.bits.tolist()), detector.result()
         assert found == in_one_pass(export)
-
-
-def test_days_are_counted_by_themselves(export, dask):
-    here, there = (
-        asyncio.run(load_days(StoredReports(export), METRIC, engine=engine)).by_day
-        for engine in (None, dask)
-    )
-    assert [day.isoformat() for day in there] == list(DAYS)
-    for day, counts in here.items():
-        np.testing.assert_array_equal(there[day].bits, counts.bits)
-    second = dt.date(2026, 11, 2)
-    only = asyncio.run(load_days(StoredReports(export, second, second), METRIC))
-    np.testing.assert_array_equal(only.by_day[second].bits, here[min(only.by_day)].bits)
 
 
 @examples(100)
@@ -150,16 +172,6 @@ def test_workers_with_another_hubbub_are_named_with_both_versions(tmp_path):
     assert "has hubbub 9.9.9, but this side has hubbub" in str(caught.value)
 
 
-def test_workers_without_hubbub_are_named(tmp_path):
-    with Cluster(tmp_path) as cluster:
-        cluster.start_worker(without_hubbub(tmp_path))
-        with (
-            pytest.raises(EngineError, match="a worker has no hubbub"),
-            open_engine("dask", cluster.master),
-        ):
-            pass
-
-
 def test_workers_that_are_lost_or_have_no_hubbub_are_an_error_in_the_end(tmp_path, monkeypatch):
     with Cluster(tmp_path) as cluster:
         first = cluster.start_worker()
@@ -238,3 +250,87 @@ class Cluster:
     def _is_written(self) -> bool:
         # The scheduler makes the file first, and writes it then.
         return self._file.exists() and self._file.read_text().endswith("}")
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Let three days of 2,000 reports be several tasks, and several parts."""
+    monkeypatch.setattr("hubbub.decoder.tasks.TASK_REPORTS", 500)
+    monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 900)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("what", quick_but({"open string"}, WAYS))
+def test_dask_decodes_an_export_as_threads_do_a_database(tmp_path, dask, monkeypatch, what):
+    metric, value, options = WAYS[what]
+    stored = Stored(tmp_path, metric, value)
+    export, expected = stored.export(), numbers_of(stored.decode(**options))
+    monkeypatch.setattr("hubbub.decoder.pipeline.open_engine", lambda *_: nullcontext(dask))
+    assert numbers_of(stored.decode(export, engine="dask", **options)) == expected
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_many_reports_stay_with_workers_and_few_come(tmp_path, dask, monkeypatch):
+    stored = Stored(tmp_path, WORDS, "word 3")
+    spool_for = Choice(Method.LIKELIHOOD, NOISE, len(NAMES)).spool_for
+    loading = load_reports(StoredReports(stored.export()), WORDS, engine=dask, spool_for=spool_for)
+    many = asyncio.run(loading).whole
+    assert isinstance(many, DistributedReports)
+    monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 6_000)
+    loading = load_reports(StoredReports(stored.export()), WORDS, engine=dask, spool_for=spool_for)
+    few = asyncio.run(loading).whole
+    assert isinstance(few, PackedReports)
+    assert (many.total, many.rows) == (few.total, few.rows)
+    np.testing.assert_array_equal(many.by_cohort, few.by_cohort)
+
+
+def test_parts_are_all_cohorts_once_and_hold_their_reports(monkeypatch):
+    monkeypatch.setattr("hubbub.inference.packed.PART_REPORTS", 100)
+    params = make_params(k=24, h=2, m=7, f=0.1, p=0.1, q=0.9)
+    reports = reports_of({"a": 300, "b": 90}, params)
+    parts = list(reports.map(lambda _shared, part, _threads: part, None, 1))
+    assert len(parts) == len(cut_cohorts(params, 390)) == 4
+    assert [len(cut_cohorts(params, n)) for n in (0, 100, 101, 10**9)] == [1, 1, 2, 7]
+    assert sum(part.total for part in parts) == 390
+    np.testing.assert_array_equal(np.concatenate([part.bits for part in parts]), reports.bits)
+    np.testing.assert_array_equal(sum(part.by_cohort for part in parts), reports.by_cohort)
+
+
+def test_what_dask_keeps_is_used_again_and_made_again_if_it_is_lost(dask, tmp_path):
+    kept = dask.keep(scaled, 3, range(12))
+    assert list(dask.map(scaled, 2, kept)) == [6 * task for task in range(12)]
+    kept = dask.keep(scaled, 1, range(12))
+    assert list(dask.map(die_once, tmp_path / "flag", kept)) == list(range(12))
+    assert list(dask.map(scaled, 5, kept)) == [5 * task for task in range(12)]
+
+
+def test_what_cant_be_kept_is_the_error_of_whoever_asks_for_it(dask):
+    results = dask.map(scaled, 2, dask.keep(refuse_three, None, range(5)))
+    assert [next(results) for _ in range(3)] == [0, 2, 4]
+    with pytest.raises(ValueError, match="three"):
+        next(results)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_file_that_is_gone_when_workers_read_it_is_named(tmp_path, dask):
+    export = Stored(tmp_path, WORDS, "word 3").export().removeprefix("parquet:")
+    path = min(Path(export).rglob("*.parquet"))
+    counts = asyncio.run(load_reports(StoredReports(f"parquet:{export}"), WORDS)).counts
+    tasks = plan_tasks(report_files(export))
+    path.unlink()
+    with pytest.raises(ReportFileError, match="No such file"):
+        list(distribute(dask, tasks, NOISE, counts).map(_rows, None, 1))
+
+
+def test_day_may_have_no_reports_of_the_cohorts_that_a_worker_keeps(tmp_path):
+    export = Stored(tmp_path, WORDS, "word 3", n=1).export().removeprefix("parquet:")
+    tasks = plan_tasks(report_files(export))
+    asked = PackSettings(NOISE, tuple(tasks))
+    parts = [pack_cohorts(asked, range(cohort, cohort + 1)) for cohort in range(NOISE.m)]
+    whole = pack_cohorts(asked, range(NOISE.m))
+    assert sum(part.total for part in parts) == whole.total == 3
+    np.testing.assert_array_equal(np.concatenate([part.bits for part in parts]), whole.bits)
+
+
+def _rows(_shared: None, part: PackedReports, _threads: int) -> int:
+    return part.rows
