@@ -1,9 +1,11 @@
 """Tables of the site that are made from the code or kept as data, so that no copy can differ."""
 
+import ast
 import csv
 import json
 import posixpath
 import re
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterable
 from importlib.resources import files
@@ -122,6 +124,20 @@ def origins() -> dict[str, dict[str, Any]]:
     return tomllib.loads((ROOT / "docs/measured/data/tables.toml").read_text(encoding="utf-8"))
 
 
+def examples() -> str:
+    """Return each test of tests/examples: its name and docstring as text, the rest as code."""
+    source = (Path(__file__).parents[1] / "examples/test_examples.py").read_text(encoding="utf-8")
+    shown = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef):
+            title = node.name.removeprefix("test_").replace("_", " ").capitalize()
+            code = textwrap.dedent(
+                "\n".join(source.splitlines()[node.lineno + 1 : node.end_lineno])
+            )
+            shown.append(f"## {title}\n\n{ast.get_docstring(node)}\n\n```python\n{code}\n```\n")
+    return "\n".join(shown)
+
+
 def measured(link: str, path: Path) -> str:
     """Return a measured table, below it the link to its data, and what measured it and when."""
     with path.open(encoding="utf-8", newline="") as file:
@@ -148,4 +164,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "type_keys": type_keys,
     "http": http,
     "javascript": javascript,
+    "examples": examples,
 }
