@@ -18,7 +18,6 @@ import numpy as np
 
 from evaluation.drawn_counts import draw_cells, draw_counts
 from evaluation.studies.cases import draw_records
-from evaluation.studies.planned_responses import metric_of
 from evaluation.studies.study import Study
 from hubbub.decoder import CohortCounts, Correction, count_records, decode
 from hubbub.inference.arrays import FloatArray, IntArray
@@ -32,7 +31,9 @@ from hubbub.planning.limits import DetectionMethod, DetectionTest
 from hubbub.planning.noise import Budget
 from hubbub.planning.search import plan
 from hubbub.planning.strings import StringsGoal
+from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
+from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY
 
 REQUESTS = 20
@@ -161,6 +162,12 @@ def zipf_with(n: int, limit: float) -> tuple[FloatArray, IntArray]:
     shares *= (1 - count * limit) / shares.sum()
     shares[planted] = limit
     return shares, planted
+
+
+def metric_of(plan: Plan) -> Metric:
+    """Read the entry that a plan prints."""
+    entry = plan.goal.entry(plan.params, "planned")
+    return Registry.parse(f'application = "com.example.study"\n{entry}')["planned"]
 
 
 @cache
