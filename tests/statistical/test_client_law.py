@@ -11,7 +11,7 @@ import pytest
 
 from factories import make_metric, make_params, make_secret, report_bits
 from hubbub.client import Encoder
-from hubbub.client.randomness import BernoulliSampler, uniform_below
+from hubbub.client.randomness import BernoulliSampler
 from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import Field, JointType
@@ -22,7 +22,6 @@ from significance import (
     BitArray,
     FloatArray,
     chi_squared_p,
-    frequency_z,
     pair_z,
     rate_z,
     unpack,
@@ -171,24 +170,6 @@ def test_cohorts_are_uniform_and_independent_between_metrics(clients):
     assert chi_squared_p(cells.ravel(), np.full(m * m, clients / m**2)) > ALARM
 
 
-@AS_MANY_CLIENTS
-def test_cohort_tells_nothing_about_the_permanent_response(clients):
-    """In each of 8 cohorts all 128 flip rates are f/2, of all secrets; P(false alarm) < 1e-6."""
-    params = make_params(m=8)
-    metric = make_metric(params=params)
-    cohorts = []
-    packed = bytearray()
-    for client in range(clients):
-        encoder = Encoder(metric, make_secret(client))
-        cohorts.append(encoder.cohort)
-        packed += encoder.permanent_response(0).bits.to_bytes(16, "little")
-    flips, chosen = unpack(packed, params.k), np.array(cohorts)
-    for cohort in range(params.m):
-        members = flips[chosen == cohort]
-        z = frequency_z(members.sum(axis=0), len(members), params.f / 2)
-        assert np.abs(z).max() < z_limit(params.m * params.k)
-
-
 @pytest.mark.long
 def test_bits_of_an_open_string_are_exact_and_independent_at_every_step(rng):
     """100,000 secrets, a third at each step: 3 x 128 rates, 3 x 8,128 pairs, and the 3 steps.
@@ -238,10 +219,3 @@ def test_2000_cells_of_a_joint_metric_are_exact_and_independent(rng):
     true_bits = lanes(1 << (37 * 20 + 11), params.k)
     assert_law(unpack(permanent, params.k), chances(true_bits, params.f / 2, 1 - params.f / 2))
     assert_law(unpack(reported, params.k), chances(true_bits, params.p_star, params.q_star))
-
-
-@pytest.mark.parametrize("draws", quick_and_full(50_000, 200_000))
-def test_uniform_below_has_no_favourite(draws, rng):
-    """Draws below 1,000 (not a divisor of 2^32); P(false alarm) < 1e-6."""
-    drawn = np.bincount([uniform_below(1000, rng.bytes) for _ in range(draws)], minlength=1000)
-    assert chi_squared_p(drawn, np.full(1000, draws / 1000)) > ALARM

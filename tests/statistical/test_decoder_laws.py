@@ -342,40 +342,6 @@ def test_as_many_strings_are_found_as_by_who_knows_which_are_held():
     assert np.mean(found) > 0.95 - slack(found)
 
 
-@of_settings(8)
-def test_absent_candidates_lower_no_share_by_half_its_error(settings):
-    """A tenth more candidates, none of which is held, and at least six.
-
-    Where they change errors, another model, or a wider one, estimates move by what that says: of
-    two estimates of which one is efficient the difference's variance is that of their variances
-    (Hausman 1978), and five such deviations are allowed beside half an error. Neither is where
-    both models have random effects, so one string in a thousand may be lowered by more.
-    The seeds are fixed, so that it passes always or never.
-    """
-    detected, more = 0, []
-    for number in range(settings):
-        before, after = with_absent(number, settings < MOST)
-        moved = np.sqrt(np.abs(after.std_error**2 - before.std_error**2))
-        lowered = before.share - after.share
-        most = 0.5 * after.std_error + 5 * moved
-        detected += int(before.detected.sum())
-        more += [number] * int(np.count_nonzero((lowered > most)[before.detected]))
-    assert len(more) <= detected // 1000, [regime_of(each, settings < MOST) for each in more]
-
-
-@pytest.mark.nightly
-def test_six_absent_candidates_more_find_no_more_strings():
-    """Where candidates begin to be more than a third of the rows of bits; by the same bound."""
-    regime = next(regime for regime in named_cases() if regime.name == "rows/3, fewer")
-    gained = []
-    for run in range(16):
-        collection = regime.collect(run)
-        lists = [collection.candidates, [*collection.candidates, *map(str, range(6))]]
-        fewer, more = (decode(collection.counts, regime.params, each) for each in lists)
-        gained.append(int(more.detected[: len(lists[0])].sum()) - int(fewer.detected.sum()))
-    assert np.mean(gained) < slack(gained)
-
-
 @pytest.mark.nightly
 def test_the_choice_of_method_finds_the_rarest_of_four_strings():
     """Counts find all four in every run; so the choice, which may lose a twentieth, misses few.

@@ -258,16 +258,6 @@ def test_open_strings_are_exact_and_independent_at_every_step(tmp_path):
         assert_rates_and_pairs(drawn[:, 16:], noise.reported(bits), ALARM / 8)
 
 
-@pytest.mark.long
-def test_two_answers_of_one_client_share_no_coin(tmp_path):
-    """Permanent bits in two periods of half of the clients; P(false alarm) < 1e-6."""
-    noise = NOISES["dyadic"]
-    clients = Clients({**STRING, **PERIODS}, noise, tmp_path)
-    (bits,) = clients.filters([VALUE])
-    sample = clients.draw([VALUE, VALUE], ["permanent"], clients=CLIENTS // 2)
-    assert_law(sample, np.tile(noise.permanent(bits), 2))
-
-
 def disjoint_values(clients: Clients) -> tuple[list[str], BitArray]:
     """Return two values that set h bits each and share none: the worst case of the theorems."""
     values = [f"value {i}" for i in range(200)]

@@ -21,7 +21,6 @@ from significance import (
     FloatArray,
     IntArray,
     chi_squared_p,
-    frequency_z,
     pair_z,
     rate_z,
     unpack,
@@ -142,20 +141,6 @@ def test_lanes_are_exact_and_independent(low, high, n_reports, rng):
     assert_law(unpack(words.tobytes(), K), np.where(selected == 1, high, low))
 
 
-def test_selector_may_differ_from_word_to_word(n_reports, rng):
-    """Over random selectors the rate is the mean of the two, and both groups have their own.
-
-    P(false alarm) < 1e-6 for the 2 x 128 rates (Bonferroni, normal approximation).
-    """
-    selector = rng.integers(2**64 - 1, size=2 * n_reports, dtype=np.uint64, endpoint=True)
-    words = bernoulli_words(rng, selector, 0.1234, 0.8765)
-    bits, selected = unpack(words.tobytes(), K), unpack(selector.tobytes(), K)
-    for group, chance in ((0, 0.1234), (1, 0.8765)):
-        ones = (bits & (selected == group)).sum(axis=0)
-        z = frequency_z(ones, (selected == group).sum(axis=0), chance)
-        assert np.abs(z).max() < z_limit(2 * K)
-
-
 def test_reports_follow_both_responses(n_reports, rng):
     """One value's reports: p* and q* on 128 bits, 8,128 pairs. P(false alarm) < 1e-6."""
     _, bits = SimulatedClients(("example.com",), AWKWARD, rng).report(
@@ -164,16 +149,6 @@ def test_reports_follow_both_responses(n_reports, rng):
     lanes = lanes_of(bloom_bits("example.com", 0, AWKWARD))
     assert lanes.any()
     assert_law(unpack(bits.tobytes(), K), np.where(lanes == 1, AWKWARD.q_star, AWKWARD.p_star))
-
-
-@pytest.mark.parametrize("m", [2, 7, 64, 1000])
-def test_cohorts_are_uniform(m, n_reports, rng):
-    """Chi-squared over all clients. P(false alarm) = 1e-6."""
-    params = make_params(k=8, m=m)
-    cohorts, _ = SimulatedClients(("alpha",), params, rng).report(
-        np.zeros(n_reports, dtype=np.int64)
-    )
-    assert chi_squared_p(np.bincount(cohorts, minlength=m), np.full(m, n_reports / m)) > ALARM
 
 
 @pytest.mark.parametrize("value", range(len(SMALL_VALUES)), ids=SMALL_VALUES)
@@ -237,20 +212,6 @@ def test_longitudinal_reports_have_the_same_law_as_single_ones(n_reports):
     assert_law(bits, np.where(lanes == 1, AWKWARD.q_star, AWKWARD.p_star))
 
 
-def test_permanent_responses_of_two_values_are_independent(n_reports):
-    """All 256 lanes of both values' permanent responses: 32,640 pairs. P(false alarm) < 1e-6."""
-    values = ("example.com", "example.org")
-    simulated = LongitudinalClients(values, AWKWARD, np.random.SeedSequence(2))
-    numbers = np.arange(n_reports // 2)
-    rows, chances = [], []
-    for index, value in enumerate(values):
-        response = simulated.permanent(numbers, np.full(len(numbers), index))
-        rows.append(unpack(response.tobytes(), K))
-        lanes = lanes_of(bloom_bits(value, 0, AWKWARD))
-        chances.append(np.where(lanes == 1, 1 - AWKWARD.f / 2, AWKWARD.f / 2))
-    assert_law(np.hstack(rows), np.concatenate(chances))
-
-
 @pytest.mark.parametrize("between", [[], [1], [1, 2]], ids=["next day", "a day", "two days"])
 def test_days_of_one_value_share_the_permanent_response(between, n_reports):
     """The joint distribution of a bit's two reports, chi-squared in each of 8 lanes and 4 cohorts.
@@ -260,12 +221,6 @@ def test_days_of_one_value_share_the_permanent_response(between, n_reports):
     days = [0, *between, 0]
     cohorts, reports = longitudinal_reports(days, SMALL, SMALL_VALUES, 3, n_reports)
     assert_joint_law(cohorts, reports[0], reports[-1], shared=True)
-
-
-def test_days_of_different_values_share_nothing(n_reports):
-    """As above, of two values: each has a permanent response of its own. P(false alarm) = 1e-6."""
-    cohorts, (first, second) = longitudinal_reports([0, 1], SMALL, SMALL_VALUES, 4, n_reports)
-    assert_joint_law(cohorts, first, second, shared=False)
 
 
 def assert_joint_law(cohorts: IntArray, first: BitArray, second: BitArray, *, shared: bool) -> None:
@@ -305,14 +260,6 @@ def test_real_clients_second_reports_have_the_same_joint_law():
             day.append(report_bits(encoder, encoder.permanent_response(bloom).bits, coins))
     first, second = (unpack(bytes(day), SMALL.k) for day in days)
     assert_joint_law(np.array(cohorts), first, second, shared=True)
-
-
-@pytest.mark.parametrize("m", [7, 64, 1000])
-def test_longitudinal_cohorts_are_uniform(m, n_reports):
-    """Chi-squared over all clients. P(false alarm) = 1e-6."""
-    simulated = LongitudinalClients(("alpha",), make_params(k=8, m=m), np.random.SeedSequence(5))
-    cohorts = simulated.cohorts(np.arange(n_reports))
-    assert chi_squared_p(np.bincount(cohorts, minlength=m), np.full(m, n_reports / m)) > ALARM
 
 
 def open_chances(value: str) -> FloatArray:

@@ -3,7 +3,6 @@
 import gzip
 import io
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -242,26 +241,3 @@ listed = read_list("-")
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(len(listed), len(listed.strings.blob), after - before)
 """
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit")
-def test_memory_beyond_the_table_does_not_grow_with_the_list():
-    """A million strings through a pipe: 16 bytes each and their text, and half as much again.
-
-    As Python's strings they alone would take 66 bytes each.
-    """
-    reader = subprocess.Popen(
-        [sys.executable, "-c", _READ_AND_MEASURE],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert reader.stdin
-    with reader.stdin as pipe:
-        for start in range(0, 1_000_000, 50_000):
-            pipe.write("".join(f"string {i:09}\n" for i in range(start, start + 50_000)))
-    assert reader.stdout
-    count, blob, grown = map(int, reader.stdout.read().split())
-    reader.stdout.close()
-    assert reader.wait() == 0
-    assert (count, blob) == (1_000_000, 16_000_000)
-    table = blob + 16 * count
-    assert grown * 1024 < 1.5 * table + 2**24

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from factories import FAR_AWAY, make_metric, make_params, make_registry, registry_toml
+from factories import make_metric, make_params, make_registry, registry_toml
 from hubbub.collector.cli import main
 from hubbub.planning.catalogue import INDEX, pages
 from hubbub.protocol.metric_types import (
@@ -122,13 +122,6 @@ def test_what_max_periods_bounds_is_not_said_to_be_without_a_bound():
     assert "at most epsilon 5 over all of them." in pages([capped], _TODAY)[INDEX].headline
 
 
-def test_changes_that_show_are_named_beside_the_sum():
-    value = make_metric("theme")
-    text = pages([make_registry(value)], _TODAY)[INDEX].headline
-    price = f"at most epsilon {value.epsilon_permanent:.4g} over all of them"
-    assert f"{price} if no answer changes; that and when an answer changed isn't bounded." in text
-
-
 def test_history_has_all_versions_and_what_is_gone(tmp_path):
     old = registry_toml(make_metric("theme"), make_metric("left"))
     other = make_metric("theme", version=2, params=make_metric().params._replace(f=0.25))
@@ -136,15 +129,6 @@ def test_history_has_all_versions_and_what_is_gone(tmp_path):
     assert re.findall(r'<th scope="row">(\d)</th>', found["theme.html"]) == ["2", "1"]
     assert "It isn&#39;t asked any more." in found["left.html"]
     assert ">gone</td>" in found[INDEX]
-
-
-def test_what_ends_is_on_its_page_and_on_the_index():
-    registry = make_registry(make_metric("theme", expires=_TODAY), make_metric("other"))
-    found = pages([registry], _TODAY)
-    assert "in 0 days" in found["theme.html"].warnings[0]
-    assert len(found[INDEX].warnings) == 1
-    assert not found["other.html"].warnings
-    assert not pages([make_registry(make_metric(expires=FAR_AWAY))], _TODAY)[INDEX].warnings
 
 
 def test_all_types_of_the_example_have_an_example():

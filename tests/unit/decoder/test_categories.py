@@ -99,15 +99,6 @@ def test_expected_counts_give_back_the_shares(noise):
     np.testing.assert_allclose(estimates.share, SHARES, atol=1e-9)
 
 
-@NOISES
-def test_boolean_has_the_share_of_its_one_bit(noise):
-    metric = make_metric(metric_type=BooleanType(), params=noise)
-    estimates = estimate_categories(exact_counts(np.array([0.3]), metric), metric)
-    np.testing.assert_allclose(estimates.unbiased, [0.7, 0.3], atol=1e-9)
-    one_bit = enumerated_covariance(np.array([0.3, 0.7]), metric.params)[0, 0] / MANY
-    np.testing.assert_allclose(estimates.covariance, one_bit * np.array([[1, -1], [-1, 1]]))
-
-
 @given(st.lists(st.integers(0, 1000), min_size=8, max_size=8))
 def test_whatever_the_counts_shares_are_a_distribution_and_rates_add_up_to_1(ones):
     counts = CohortCounts(np.array([1000]), np.array([ones]))
@@ -132,12 +123,6 @@ def test_no_distribution_is_nearer_than_the_projection(rate, var):
     assert nearest.sum() == pytest.approx(1)
     descent = (rate - nearest) / var
     assert (descent - descent @ nearest <= 1e-9 * max(1, np.abs(descent).max())).all()
-
-
-@given(vectors(0, 1), vectors(0.01, 2))
-def test_distribution_is_its_own_projection(given, var):
-    shares = (given + 0.01) / (given + 0.01).sum()
-    np.testing.assert_allclose(nearest_distribution(shares, var), shares, atol=1e-12)
 
 
 @pytest.mark.parametrize("n_reports", [1, 50, 3000])

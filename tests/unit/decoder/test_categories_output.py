@@ -11,7 +11,6 @@ import pytest
 
 from evaluation.studies.categories import LOOSE, TIGHT, CategoryCase, boolean, make_case, ordinal
 from factories import make_params
-from hubbub.decoder import Correction
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.reporting.categories import categories_estimates
@@ -61,18 +60,6 @@ def test_csv_has_a_row_a_category_in_the_registrys_order(case):
     for line in lines:
         assert float(line["count"]) == pytest.approx(20_000 * float(line["proportion"]))
         assert 0 <= float(line["prop_low"]) < float(line["prop_high"]) <= 1
-
-
-def test_every_type_has_its_own_further_columns():
-    further = {
-        case.metric.type.name: to_csv(decoded(case)).split("\n")[0].split(",")[len(COMMON) :]
-        for case in (ENUM, boolean(0.3, 20_000, LOOSE), ORDINAL)
-    }
-    assert further == {
-        "enum": ["behind", "behind_std_error"],
-        "boolean": [],
-        "ordinal": ["bucket_low", "bucket_high", "cumulative", "cum_low", "cum_high"],
-    }
 
 
 def test_category_names_survive_csv_and_dont_command_the_terminal():
@@ -130,30 +117,6 @@ def test_summary_tells_the_mean_only_of_what_lies_between_the_edges():
     assert "of the values in [10, 110), if each is at its bucket's middle" in " ".join(
         table_of(decoded(ORDINAL)).split()
     )
-
-
-@CASES
-def test_same_counts_give_the_same_bytes(case):
-    assert to_csv(decoded(case)) == to_csv(decoded(case))
-    assert to_json(decoded(case)) == to_json(decoded(case))
-    assert table_of(decoded(case)) == table_of(decoded(case))
-
-
-def test_only_detected_categories_are_left_if_asked():
-    decoding = decoded(ENUM)
-    assert not decoding.detected[-1]
-    assert "none" not in to_csv(decoding, detected_only=True)
-    assert "│ none" not in table_of(decoding, detected_only=True)
-    assert len(json.loads(to_json(decoding, detected_only=True))["rows"]) == 4
-
-
-def test_bonferroni_is_stricter_and_alpha_must_be_a_level():
-    counts = ENUM.draw(np.random.default_rng(7))
-    loose = decode_categories(counts, ENUM.metric)
-    strict = decode_categories(counts, ENUM.metric, correction=Correction.BONFERRONI)
-    assert (strict.q_value >= loose.q_value).all()
-    with pytest.raises(ValueError, match="alpha = 1"):
-        decode_categories(counts, ENUM.metric, alpha=1)
 
 
 @pytest.mark.parametrize("case", [ENUM, THREE_OF_FIVE], ids=["worst down", "worst up"])

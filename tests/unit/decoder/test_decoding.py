@@ -7,7 +7,6 @@ import pytest
 
 from factories import make_params
 from hubbub.decoder import CohortCounts, Correction, Decoding, decode, empty_counts
-from hubbub.inference.candidates import hashed, mapped
 from hubbub.inference.errors import CandidateError, UndecodableError
 from unit.decoder.decodings import CLEAR, counts_of
 
@@ -71,20 +70,6 @@ def test_present_strings_are_found_and_absent_ones_are_not():
     assert ((decoding.low <= truth) & (truth <= decoding.high))[50:].all()
 
 
-def test_summary_says_what_was_decoded():
-    summary = decode(counts_of(HELD), CLEAR, [*names(50), *HELD], alpha=0.01).summary
-    assert summary.reports == TOTAL
-    assert summary.cohorts == CLEAR.m
-    assert summary.empty_cohorts == 0
-    assert summary.candidates == 53
-    assert summary.indistinguishable == 0
-    assert summary.alpha == 0.01
-    assert summary.correction is Correction.BH
-    assert summary.epsilon_permanent == CLEAR.epsilon_permanent
-    assert summary.epsilon_report == CLEAR.epsilon_report
-    assert 0 < summary.detection_limit < 0.1
-
-
 def test_strings_nobody_listed_are_unknown_mass():
     """The unlisted string's bits scatter the rates, which the standard error must know."""
     summary = decode(counts_of(HELD), CLEAR, ["beta", "gamma", *names(20)]).summary
@@ -126,18 +111,6 @@ def test_few_reports_are_decoded(n_reports):
     assert decoding.summary.empty_cohorts >= CLEAR.m - n_reports
 
 
-@pytest.mark.parametrize(
-    ("held", "f", "n_absent", "seed"),
-    [({"alpha": 1, "beta": 1}, 0.0, 0, 12), ({"alpha": 1}, 0.1, 4, 280)],
-)
-def test_errors_of_few_reports_with_little_noise_are_numbers(held, f, n_absent, seed):
-    """Though by the model the bits of a report vary less together than they were seen to do."""
-    params = make_params(k=16, h=2, m=2, f=f, p=0.01, q=0.99)
-    decoding = decode(counts_of(held, params, seed), params, [*held, *names(n_absent)])
-    assert_consistent(decoding)
-    assert (decoding.summary.unknown_std_error > 0) == decoding.detected.any()
-
-
 def test_single_candidate_that_everyone_holds():
     decoding = decode(counts_of({"alpha": 10_000}), CLEAR, ["alpha"])
     assert_consistent(decoding)
@@ -167,18 +140,6 @@ def test_more_strings_may_be_present_than_the_model_can_carry():
     assert_consistent(decode(counts_of(held, params), params, [*held, *names(5)]))
 
 
-def test_more_strings_may_be_detected_than_the_model_can_carry():
-    """64 rows carry 21 candidates; of 30 that hold equal shares 22 stand out."""
-    params = make_params(k=8, h=1, m=8, f=0.1, p=0.1, q=0.9)
-    held = {f"s3 {i}": 100_000 for i in range(30)}
-    decoding = decode(counts_of(held, params, seed=3), params, list(held))
-    assert_consistent(decoding)
-    assert decoding.summary.detected > 21
-    assert decoding.summary.unknown_share == pytest.approx(
-        1 - decoding.summary.detected / 30, abs=0.15
-    )
-
-
 def test_candidates_with_the_same_bits_are_estimated_and_counted_once():
     """Composed and decomposed forms of one text are one value for every client."""
     candidates = [E_ACUTE_DECOMPOSED, "alpha", E_ACUTE]
@@ -202,21 +163,6 @@ def test_candidates_that_all_set_the_same_bits_have_one_estimate():
     assert_consistent(decoding)
     np.testing.assert_allclose(decoding.share, 1.0, atol=0.1)
     assert decoding.summary.detected == 1
-
-
-def test_second_names_of_the_most_common_strings_cost_nothing():
-    """A map gives the 20 most common of 100 strings a second name each."""
-    shares = 1 / np.arange(1, 101)
-    held = dict(zip(names(100), (2e5 * shares / shares.sum()).astype(int).tolist(), strict=True))
-    listed = hashed(list(held), CLEAR)
-    positions = listed.positions(np.r_[:100, :20])
-    twice = mapped([*held, *(f"{name} again" for name in list(held)[:20])], positions, CLEAR)
-    counts = counts_of(held)
-    once, again = decode(counts, CLEAR, listed), decode(counts, CLEAR, twice)
-    assert once.summary.detected > 20
-    assert again.summary.detected == once.summary.detected
-    np.testing.assert_array_equal(again.share[:100], once.share)
-    np.testing.assert_array_equal(again.share[100:], once.share[:20])
 
 
 def test_all_cohorts_but_one_may_be_empty():
@@ -271,12 +217,3 @@ def test_constrained_shares_of_the_detected_and_the_unknown_add_up():
         np.abs(shares - truth)[50:].max() for shares in (decoding.constrained_share, decoding.share)
     ]
     assert errors[0] < 0.02 > errors[1]
-
-
-def test_unlisted_strings_are_the_background():
-    """One string of share 0.6 that isn't listed scatters rows by 0.6 sqrt(b (1 - b))."""
-    decoding = decode(counts_of(HELD), CLEAR, ["beta", "gamma"])
-    b = 1 - (1 - 1 / 64) ** 2
-    assert decoding.diagnostics.excess_deviation == pytest.approx(
-        0.6 * np.sqrt(b * (1 - b)), rel=0.1
-    )

@@ -21,7 +21,6 @@ from hubbub.inference.regression.estimates import (
     total_share,
 )
 from hubbub.inference.regression.model import Fit, fit_selected, unknown_column
-from significance import z_limit
 from unit.decoder.models import (
     PARAMS,
     SELECTED,
@@ -182,31 +181,6 @@ def test_total_share_has_the_variance_of_all_reports_there_can_be():
     excess = fit.excess_variance * float(weighted @ weighted)
     assert total == pytest.approx(0.4)
     assert std_error**2 + 0.4 * 0.6 / 130_000 == pytest.approx(expected + excess, rel=2e-3)
-
-
-def test_total_share_of_drawn_members_has_the_error_of_the_model(rng):
-    """Each is freed alone; the errors are simulated from the model itself.
-
-    4,000 draws: the sample variance is within 4.9 of its standard deviations, sqrt(2 / 4000) of it.
-    """
-    design, candidates = design_of(10), candidates_of(10)
-    bits = noisy_bits(design, rng)
-    fit = fit_of(bits, design, np.arange(10), FEW_FREE, 0.01)
-    estimates = estimate_all(fit, candidates, bits, PARAMS)
-    of = np.array([0, 1, 3, 6])
-    influence = influence_of(fit, of).sum(axis=1)
-    _, std_error = total_share(fit, estimates, bits, PARAMS, of)
-    combination = (fit.covariance[:, 1 + of] / fit.reliability[of]).sum(axis=1, keepdims=True)
-    added = float(correlated_bits(fit, bits, PARAMS, combination)[0])
-    drawn = ~np.array(FEW_FREE)
-    shares = np.zeros((4000, 10))
-    shares[:, drawn] = 0.1 * rng.standard_normal((4000, int(drawn.sum())))
-    rows = np.where(fit.weights > 0, 1 / np.sqrt(fit.weights), 0)
-    rates = shares @ design.matrix.toarray() + rows * rng.standard_normal((4000, len(rows)))
-    errors = rates @ influence - shares[:, of].sum(axis=1)
-    expected = estimates.dispersion * (errors.var() + added)
-    own = drawing(np.array([estimates.share[of].sum()]), bits)[0]
-    assert std_error**2 + own == pytest.approx(expected, rel=z_limit() * np.sqrt(2 / 4000))
 
 
 @pytest.mark.parametrize("h", [1, 2, 3])

@@ -12,8 +12,6 @@ from scipy import special
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.testing.hash_null import HashNull, score_totals
-from parameters import examples
-from significance import frequency_z, z_limit
 
 Levels = npt.NDArray[np.int64]
 
@@ -79,34 +77,6 @@ def test_large_problems_follow_the_exact_convolution(make_levels, hashes, rng):
         totals.astype(np.float64) - 0.5
     )
     np.testing.assert_allclose(log_tails, np.log(tails[totals]), atol=0.01)
-
-
-def test_large_problems_follow_simulated_hashes(rng):
-    """200,000 random strings' scores, at the totals that P = 0.9, 0.5, 0.1 and 0.001 name.
-
-    P(false alarm) < 1e-6 for the four together (Bonferroni, normal approximation of binomials).
-    """
-    scores = np.clip(rng.standard_normal((64, 128)), -4, 4)
-    n, hashes = 200_000, 2
-    drawn = score_totals(scores, rng.integers(128, size=(n, 64, hashes)).astype(np.int16))
-    totals = np.asarray(np.quantile(drawn[: n // 2], [0.1, 0.5, 0.9, 0.999]), dtype=np.float64)
-    expected = np.exp(HashNull(scores, hashes).log_tails(totals))
-    reached = [int((drawn[n // 2 :] >= total).sum()) for total in totals]
-    assert np.abs(frequency_z(reached, n // 2, expected)).max() < z_limit(4)
-
-
-@examples(20)  # 300 saddlepoints each
-@given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from([(2, 8), (3, 128), (64, 128)]))
-def test_one_tail_equals_many(seed, hashes, shape):
-    """Up to the interpolation's 1%, and beyond both ends of what can happen."""
-    rng = np.random.default_rng(seed)
-    scores = rng.standard_normal(shape)
-    null = HashNull(scores, hashes)
-    mean, highest = hashes * scores.mean(axis=1).sum(), hashes * scores.max(axis=1).sum()
-    deviation = np.sqrt(hashes * scores.var(axis=1).sum())
-    totals = np.array([*(mean + deviation * np.linspace(-8, 8, 17)), highest, highest + 1])
-    one_by_one = [null.log_tail(float(total)) for total in totals]
-    np.testing.assert_allclose(one_by_one, null.log_tails(totals), atol=0.01)
 
 
 def test_score_total_counts_a_repeated_position_twice():

@@ -23,7 +23,6 @@ from hubbub.inference.numbers.decoding import (
 )
 from hubbub.inference.repeated_reports import RepeatedReports
 from hubbub.inference.trends.decoding import decode_number_days
-from hubbub.planning.numbers import number_goal
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.protocol.responses import Window
@@ -82,21 +81,6 @@ def test_the_variances_standard_error_is_that_of_its_estimates_scatter():
     scatter, stated = estimates.std(axis=0, ddof=1), np.mean([each.std_error for each in found], 0)
     assert (np.abs(estimates.mean(axis=0) - truth) < 6 * scatter / 20).all()
     np.testing.assert_allclose(stated, scatter, rtol=6 / np.sqrt(2 * 400))
-
-
-def test_the_planned_error_of_the_variance_holds_for_the_worst_number():
-    metric, n, found = metric_of(variance=True), 10**6, []
-    goal = number_goal(LOW, HIGH, variance=True)
-    planned = goal.variance_error(goal.error(metric.params, 2 * n)) * (HIGH - LOW) ** 2
-    grid = np.linspace(0, 1, 5)
-    for number in grid:
-        of_number, of_square = (
-            np.maximum(1 - 4 * np.abs(grid - each), 0) for each in (number, number**2)
-        )
-        found.append(
-            estimate_numbers(expected_counts(metric, n, of_number, of_square), metric).std_error[1]
-        )
-    assert 0.8 * planned < max(found) <= planned
 
 
 def test_clients_that_answer_in_several_periods_count_as_fewer_people():

@@ -1,8 +1,5 @@
 """Extending prefixes: the best stay, whatever their order, and only what can be UTF-8."""
 
-import itertools
-import string
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -35,37 +32,6 @@ def texts_of(found: Extensions) -> dict[bytes, float]:
     texts = found.prefixes.texts(b"\xff")
     assert len(set(texts)) == len(texts)
     return dict(zip(texts, found.expected.tolist(), strict=True))
-
-
-def test_of_one_model_what_stays_is_what_is_expected_most():
-    words = replace(start(), learned_weight=0.0, weights=np.eye(len(start().weights))[0])
-    some = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 500, words))
-    more = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 10_000, words))
-    assert 400 < len(some) <= 600
-    assert some.keys() < more.keys()
-    assert min(some.values()) >= max(more[text] for text in more.keys() - some.keys())
-
-
-def test_whole_strings_have_the_room_where_they_are_asked_for():
-    """Of 1,000 syllables two are likelier with a third one begun than ended, but must end too."""
-    syllables = "".join(map(chr, range(0xAC00, 0xAC00 + 1_000)))
-    model = Mixture.at_start(syllables)
-    model = replace(model, learned_weight=0.0, weights=np.eye(len(model.weights))[-1])
-    one, shares = Prefixes.of(syllables[0].encode()), np.ones(1)
-    two = {(syllables[0] + each).encode() + b"\xff" for each in syllables}
-    asked = texts_of(extend(one, shares, 12, 1_500, model, whole=True))
-    mixed = texts_of(extend(one, shares, 12, 1_500, model))
-    assert all(text.endswith(b"\xff") for text in asked)
-    assert asked.keys() >= two
-    assert len(two - mixed.keys()) > 400
-
-
-def test_what_hardly_anything_is_expected_of_is_not_listed():
-    listed = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 5_000, start()))
-    likely = texts_of(extend(Prefixes.of(b""), np.ones(1), 2, 5_000, start(), least=1e-4))
-    missing = [chance for text, chance in listed.items() if text not in likely]
-    assert likely.keys() < listed.keys()
-    assert max(missing) < 1e-4 * len(start().weights)  # each model lists by itself
 
 
 def test_all_chances_of_extensions_add_up_to_the_prefix():
@@ -111,14 +77,6 @@ def test_a_begun_character_is_finished():
     found = extend(Prefixes.of("é".encode()[:1]), np.ones(1), 2, 100, start())
     assert all(0x80 <= text[1] < 0xC0 for text in found.prefixes.texts(b"") if len(text) > 1)
     assert len(found) == 64
-
-
-def test_of_a_prefix_all_that_two_new_characters_make_is_listed():
-    known = prefixes_of(["2025"], 4)
-    found = extend(known, np.ones(1), 6, 8_000, Unfamiliar(known))
-    characters = string.ascii_letters + string.digits + " /:#"
-    pairs = itertools.product(characters, repeat=2)
-    assert {f"2025{one}{other}".encode() for one, other in pairs} <= set(texts_of(found))
 
 
 @pytest.mark.parametrize("character", ["é", "я", "年", "🎉", "~"])

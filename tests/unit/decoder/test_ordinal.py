@@ -59,11 +59,6 @@ def test_quantile_beyond_the_last_edge_has_no_upper_end():
     assert beyond == Quantile(0.9, 40, math.inf, 40, math.inf)
 
 
-def test_reports_that_say_nothing_leave_quantiles_anywhere():
-    for quantile in quantiles(SHARES, 10).values():
-        assert (quantile.low, quantile.high) == (-math.inf, math.inf)
-
-
 def test_uncertain_edge_stops_the_search_though_a_later_one_is_certain():
     """Otherwise the chance of an error would grow with the number of edges."""
     below, errors = np.array([0.45, 0.15, 0.15, 0.15]), np.array([0.1, 0.01, 0.01, 0.01])
@@ -87,14 +82,6 @@ def test_estimated_bucket_is_within_the_interval_and_shares_never_fall(rate, std
         assert quantile.low <= quantile.bucket_low < quantile.bucket_high <= quantile.high
     assert (np.diff(found.cumulative) >= 0).all()
     assert found.cumulative[-1] == 1
-
-
-def test_cumulative_errors_are_those_of_sums():
-    found = estimate_ordinal(estimates_of(SHARES, 0.01), EDGES)
-    half = 1.959964 * 0.01 * np.sqrt([2 * 3 / 5, 3 * 2 / 5])
-    np.testing.assert_allclose(found.cumulative, [0.1, 0.3, 0.7, 0.9, 1])
-    np.testing.assert_allclose(found.interval.low[1:3], np.array([0.3, 0.7]) - half, atol=1e-6)
-    np.testing.assert_allclose(found.interval.high[1:3], np.array([0.3, 0.7]) + half, atol=1e-6)
 
 
 def test_mean_is_of_closed_buckets_and_bounded_by_their_edges():

@@ -4,9 +4,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import overload
 
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ from hubbub.decoder import Decoding
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.scanning import CollisionGroups
 from hubbub.protocol.poisoning import SetBits
-from hubbub.reporting.estimates import CHUNK
 from hubbub.reporting.formats.data_files import csv_cell, write_csv
 from hubbub.reporting.strings import strings_estimates
 from hubbub.reporting.text import columns, shortened, visible
@@ -111,38 +108,6 @@ def test_csv_cells_are_quoted_as_the_standard_library_would(string):
     assert line.getvalue() == f"{csv_cell(string)},x\r\n"
 
 
-class LazyStrings(Sequence[str]):
-    """Strings that exist only while somebody looks at them."""
-
-    def __init__(self, n: int) -> None:
-        self._n = n
-
-    def __len__(self) -> int:
-        return self._n
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [f"string {i}" for i in range(*index.indices(self._n))]
-        return f"string {index}"
-
-
-@pytest.mark.parametrize("detected_only", [False, True])
-def test_candidates_of_many_chunks_come_in_their_order(*, detected_only):
-    n = 2 * CHUNK + 3
-    share = np.where(np.arange(n) % 5000 == 0, np.nan, 0.25)
-    decoding = make_decoding(LazyStrings(n), share.tolist(), (np.arange(n) % 2 == 0).tolist())
-    wanted = [f"string {i}" for i in range(0, n, 2 if detected_only else 1)]
-    rows = parsed(to_csv(decoding, detected_only=detected_only))
-    assert [row["string"] for row in rows] == wanted
-    document = json.loads(to_json(decoding, detected_only=detected_only))
-    assert [row["string"] for row in document["rows"]] == wanted
-    assert document["rows"][0]["count"] is None
-
-
 @given(st.floats(-1, 2), st.integers(1, 10**9))
 def test_csv_numbers_keep_nine_digits(share, n_reports):
     (row,) = parsed(to_csv(make_decoding(["a"], [share], n_reports=n_reports)))
@@ -162,16 +127,6 @@ def test_csv_numbers_keep_nine_digits(share, n_reports):
     assert row["detected"] == "true"
 
 
-def test_json_numbers_equal_csv_numbers():
-    decoding = make_decoding(["a", "b"], [0.25, -0.125], [True, False])
-    for fields, row in zip(json.loads(to_json(decoding))["rows"], parsed(to_csv(decoding)),
-                           strict=True):  # fmt: skip
-        assert fields.pop("string") == row.pop("string")
-        assert fields.pop("group") == row.pop("group") == ""
-        assert json.dumps(fields.pop("detected")) == row.pop("detected")
-        assert fields == pytest.approx({name: float(cell) for name, cell in row.items()})
-
-
 def test_what_the_data_cannot_tell_is_empty_in_csv_and_null_in_json():
     decoding = make_decoding(["a", "b"], [math.nan, 0.5], [False, True], unknown_share=math.nan)
     unknown = ("count", "std_error", "count_low", "count_high", "proportion", "prop_std_error",
@@ -181,14 +136,6 @@ def test_what_the_data_cannot_tell_is_empty_in_csv_and_null_in_json():
     document = json.loads(to_json(decoding), parse_constant=pytest.fail)
     assert {document["rows"][0][name] for name in unknown} == {None}
     assert document["summary"]["unknown_share"] is None
-
-
-def test_detected_only_leaves_the_others_out():
-    decoding = make_decoding(["a", "b", "c"], detected=[False, True, False])
-    assert [row["string"] for row in parsed(to_csv(decoding, detected_only=True))] == ["b"]
-    rows = json.loads(to_json(decoding, detected_only=True))["rows"]
-    assert [row["string"] for row in rows] == ["b"]
-    assert "a" not in shown(decoding, detected_only=True).split("\n")[4]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hubbub.inference.errors import PlanError
-from hubbub.inference.likelihood.inference import MOST_MEMBERS
 from hubbub.planning.limits import (
     DetectionMethod,
     DetectionTest,
@@ -20,7 +19,6 @@ from hubbub.planning.limits import (
     reports_needed,
     string_errors,
 )
-from hubbub.planning.noise import count_variance
 from hubbub.protocol.params import RapporParams
 from parameters import examples
 
@@ -108,21 +106,6 @@ def test_reports_needed_for_the_limit_are_the_reports(params, n, method):
     limit = detection_limit(params, n, question)
     if limit < 1:
         assert reports_needed(params, limit, question) == pytest.approx(n, rel=1e-3)
-
-
-def test_without_collisions_and_scatter_the_error_is_the_papers():
-    wide = RapporParams(1024, 2, 64, 0.5, 0.5, 0.75)
-    errors = string_errors(wide, 1e6, 0.0, DetectionTest(1e3, concentration=0.0))
-    assert errors.absent == pytest.approx(math.sqrt(count_variance(wide) / 1e6), rel=5e-3)
-
-
-def test_of_a_list_that_is_in_the_mixture_nothing_is_unlisted():
-    whole, longer = (
-        DetectionTest(n, method=DetectionMethod.LIKELIHOOD) for n in (MOST_MEMBERS, 1e4)
-    )
-    assert whole.scatter(0.01) == 0 < longer.scatter(0.01)
-    assert replace(whole, concentration=0.1).scatter(0.01) == 0.1
-    assert replace(whole, method=DetectionMethod.REGRESSION).scatter(0.01) > 0
 
 
 @examples(25)

@@ -25,7 +25,6 @@ from hubbub.reporting.charts import (
     in_percent,
 )
 from hubbub.reporting.formats.drawings import draw
-from hubbub.reporting.formats.html import svg_of
 from unit.decoder.pages import Page, assert_self_contained
 
 WORDS = Labels("a", "T", "W", "driver", "crash")
@@ -100,26 +99,6 @@ def test_intervals_and_bars_have_their_numbers_as_rows():
     assert bars.rows == (("few", "0.5", ""), ("many", "1", "0.25"))
 
 
-def test_series_have_a_legend_error_bars_and_shapes_of_their_own():
-    series = [
-        Series("one", array(0, 1, 2), array(1, 2, 3), low=array(0, 1, 2), high=array(2, 3, 4)),
-        Series("two", array(0, 1, 2), array(3, 2, 1)),
-        Series("a line to compare with", array(0, 2), array(0, 4), "reference"),
-    ]
-    chart = XYChart(WORDS, series)
-    page = Page(draw(chart))
-    assert page.texts["text"][-3:] == [each.label for each in series]
-    shapes: dict[str, list[str]] = {}
-    for path in page.all("path"):
-        if "fill" in path:
-            shapes.setdefault(path["fill"], []).append(re.sub(r"[\d.,-]+", "", path["d"]))
-    marks = [shapes[f"var(--{colour})"][0] for colour in ("accent", "series1")]
-    assert marks[0] != marks[1]
-    assert len(re.findall(r'<line [^>]*stroke="var\(--accent\)"', page.html)) == 3
-    assert chart.rows[0] == ("one", "", "0", "1", "0 to 2")
-    assert chart.rows[3] == ("two", "", "0", "3", "")
-
-
 def test_names_of_points_that_lie_close_are_left_to_the_table():
     """Thirty points in a heap and one apart."""
     names = (*(f"name {i}" for i in range(30)), "far away")
@@ -161,21 +140,3 @@ def test_cells_are_as_deep_as_the_root_of_their_share_and_hold_it():
         ("y", "4%", "-1%", "0.034%", "3%"),
         ("all", "68%", "15%", "", ""),
     )
-
-
-def test_factors_are_of_one_hue_above_1_and_of_another_below():
-    values = np.array([[4.0, 2.0, 1.0], [0.5, 0.25, 0.3]])
-    chart = HeatMap(WORDS, ("x", "y"), ("a", "b", "c"), values, diverging=True, unit="")
-    depths = depths_of(chart)[:4]
-    assert [hue for hue, _ in depths] == ["heat", "heat", "cool", "cool"]
-    assert [depth for _, depth in depths] == pytest.approx([0.5, 0, 0.5, 0.868], abs=0.001)
-    assert "× or ÷ 2" in Page(draw(chart)).texts["text"]
-    assert chart.rows[1] == ("y", "0.5", "0.25", "0.3")
-
-
-def test_picture_has_all_charts_below_their_titles():
-    charts = [replace(WORDS, name=name, title=HOSTILE) for name in "ab"]
-    page = Page(svg_of([Stack(labels, [("x", 1.0)]) for labels in charts]).decode().split("?>")[1])
-    assert page.texts["text"].count(HOSTILE) == 2
-    first, second = (float(svg["y"]) for svg in page.all("svg")[1:])
-    assert second > first + float(page.all("svg")[1]["height"])

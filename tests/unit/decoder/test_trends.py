@@ -88,33 +88,6 @@ def test_change_is_marked_on_its_day_and_only_there(trends):
     assert days == {STEADY: [], HOSTILE: [], RISING: [6], "unknown": [6]}
 
 
-@pytest.mark.parametrize("correction", Correction)
-def test_every_marked_series_has_a_day_and_no_other_has(trends, correction):
-    """Nine series changed much; beside them p = 0.04 is enough for the tenth, alone it isn't."""
-    z = np.array([6.0] * 9 + [2.1])
-    std_error = np.full(10, 0.01)
-    before, after = (
-        DayEstimates(share, std_error, share, share, std_error**2)
-        for share in (np.full(10, 0.1), 0.1 + z * 0.01 * np.sqrt(2))
-    )
-    days = {FIRST + dt.timedelta(days=i): counts_of({STEADY: 9}, seed=i) for i in range(2)}
-    found = compare_days(
-        days,
-        dict(zip(days, (before, after), strict=True)),
-        np.zeros(10),
-        trends.pooled,
-        kind="category",
-        followed=tuple("abcdefghij"),
-        alpha=0.05,
-        correction=correction,
-        min_reports=1,
-    )
-    assert 0.005 < found.found.p_value[9] < 0.05
-    marked = (found.found.q_value <= 0.05).tolist()
-    assert marked == [True] * 9 + [correction is Correction.BH]
-    assert [bool(each) for each in found.found.changes] == marked
-
-
 def test_no_day_with_enough_reports_is_refused():
     with pytest.raises(UndecodableError, match=r"no day has 5,000 reports.*4,000 on 2026-11-01"):
         decode_days(counts_by_day(3), CLEAR, NAMES, min_reports=5000)

@@ -23,7 +23,7 @@ from hubbub.decoder.watching import news
 from hubbub.decoder.watching.news import message_of
 from hubbub.decoder.watching.options import load_watch
 from hubbub.decoder.watching.results import Result, days_of, read_result
-from hubbub.decoder.watching.running import exclusive_lock, expected_reports, last_day, next_time
+from hubbub.decoder.watching.running import exclusive_lock, last_day, next_time
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.records import Records, record_width
@@ -348,36 +348,6 @@ def test_first_day_says_when_there_will_be_results(watched, tmp_path):
     assert "no results yet" not in folder.watch(_DAYS[0])[1]
 
 
-def test_standing_report_says_how_many_reports_to_expect(tmp_path):
-    """What nobody can know is the number of clients."""
-    once = """mode = "once"
-type = "enum"
-categories = ["a", "b"]
-response = "subset"
-size = 1
-q = 0.75
-description = "x"
-owner = "a@example.com"
-expires = 2099-12-31
-"""
-    (tmp_path / "metrics.toml").write_text(
-        'application = "com.example.waits"\n'
-        f"[metrics.alone]\nversion = 1\nperiod_days = 30\n{once}"
-        '[groups.two]\nchoice = "period"\nmetrics = ["one", "other"]\n'
-        f"[metrics.one]\nversion = 1\nperiod_days = 7\n{once}"
-        f"[metrics.other]\nversion = 1\nperiod_days = 7\n{once}",
-        encoding="utf-8",
-    )
-    (tmp_path / "decode.toml").write_text(
-        'metrics = "metrics.toml"\nstore = "sqlite:///hubbub.db"\noutput = "results"\n',
-        encoding="utf-8",
-    )
-    watch = load_watch(tmp_path / "decode.toml")
-    expected = [expected_reports(watch, watch.registry[name]) for name in ("alone", "one")]
-    assert expected[0].startswith("Expect about N/30 reports of alone a day from N clients")
-    assert expected[1].startswith("Expect about N/14 reports of one a day from N clients")
-
-
 def test_chance_announces_nothing_in_thirty_looks():
     """Where no share changes, 30 results announce something with a chance of alpha = .05 at most.
 
@@ -456,13 +426,6 @@ def test_question_that_changes_is_not_compared(watched, tmp_path):
     folder.watch(_DAYS[4])
     folder.watch(_DAYS[5])
     assert _loud(tmp_path, "a") == {}
-
-
-def test_days_that_go_on_get_no_result(tmp_path):
-    folder = Folder(tmp_path, "leave_out = ['words']\n")
-    for until in (dt.datetime.now(dt.UTC).date(), dt.date.max, dt.date.min):
-        _, errors = folder.watch(until, code=2)
-        assert "until" in errors
 
 
 @pytest.mark.parametrize("message", ["<!channel> `<https://e.example|log in>` @all"])
