@@ -20,20 +20,10 @@ def expected_reports(
 ) -> PackedReports:
     """Return every possible report, as often as it is expected.
 
-    Parameters
-    ----------
-    params : RapporParams
-    members : int16 array, shape (a, m, h)
-        From `distinct_positions`.
-    shares : float64 array, shape (1 + a,)
-        Of the unknown and the members, with sum 1.
-    total : int
-        Reports, in cohorts of equal size.
-
-    Raises
-    ------
-    UndecodableError
-        If a report has more than 16 bits.
+    members: shape (a, m, h): From `distinct_positions`.
+    shares: shape (1 + a,): Of the unknown and the members, with sum 1.
+    total: Reports, in cohorts of equal size.
+    Raises UndecodableError: If a report has more than 16 bits.
     """
     if params.k > GROUPED_BITS:
         raise UndecodableError(
@@ -60,17 +50,9 @@ def expected_reports(
 def error_bound(mixture: ReportMixture, shares: FloatArray) -> FloatArray:
     """Return the smallest standard errors that unbiased estimates can have.
 
-    Parameters
-    ----------
-    mixture : ReportMixture
-        Of `expected_reports`, or of a sample.
-    shares : float64 array, shape (1 + a,)
-        The true ones, with sum 1.
-
-    Returns
-    -------
-    float64 array, shape (1 + a,)
-        Errors about the shares of the collected reports (see docs/understand/likelihood.md).
+    mixture: Of `expected_reports`, or of a sample.
+    shares: shape (1 + a,): The true ones, with sum 1.
+    Returns: Errors about the shares of the collected reports (see docs/understand/likelihood.md).
     """
     variance = np.diag(linalg.inv(mixture.evaluate(shares).information))
     return np.asarray(np.sqrt(variance - shares / mixture.reports.total))

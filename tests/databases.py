@@ -66,10 +66,7 @@ class PostgresqlServer:
     def start(self, **changed: str) -> None:
         """Start the server, unless it runs, and wait until it answers.
 
-        Parameters
-        ----------
-        changed : str
-            Settings to start it with.
+        changed: Settings to start it with.
         """
         if self._process is not None:
             return
@@ -94,10 +91,7 @@ class PostgresqlServer:
     def stop(self, *, at_once: bool = False) -> None:
         """Disconnect everybody and stop the server; its databases stay.
 
-        Parameters
-        ----------
-        at_once : bool
-            As a crash would: what was committed is recovered at the next start.
+        at_once: As a crash would: what was committed is recovered at the next start.
         """
         if self._process is not None:
             self._process.communicate("QUIT" if at_once else "INT", timeout=_SECONDS)

@@ -45,10 +45,7 @@ def running_s3() -> Iterator[Proxy]:
 class Export:
     """A store of some days of reports, exported.
 
-    Parameters
-    ----------
-    folder : Path
-        Empty.
+    folder: Empty.
     """
 
     def __init__(self, folder: Path, proxy: Proxy) -> None:

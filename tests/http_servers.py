@@ -135,13 +135,8 @@ def dripping_server(
 
     Yields the port.
 
-    Parameters
-    ----------
-    at_once : bytes
-    drips : bytes or callable
-        What follows; or a function of the client's first words that returns it.
-    tls : SSLContext, optional
-        With it each byte is a TLS record of its own.
+    drips: What follows; or a function of the client's first words that returns it.
+    tls: With it each byte is a TLS record of its own.
     """
     stop = threading.Event()
 

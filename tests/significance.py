@@ -40,11 +40,8 @@ def rate_z(bits: BitArray, expected: FloatArray) -> FloatArray:
 
     Together columns show a bias that is too small for any one of them, if they all have it.
 
-    Parameters
-    ----------
-    bits : uint8 array, shape (n, k)
-        Independent, or the scores of columns together are off.
-    expected : float64 array, shape (k,)
+    bits: shape (n, k): Independent, or the scores of columns together are off.
+    expected: shape (k,)
     """
     ones, n = bits.sum(axis=0), len(bits)
     chances, group = np.unique(expected, return_inverse=True)
@@ -56,16 +53,10 @@ def rate_z(bits: BitArray, expected: FloatArray) -> FloatArray:
 def pair_z(bits: BitArray, expected: FloatArray) -> FloatArray:
     """Return a z-score for each pair of columns: their covariance about the *known* means.
 
-    Parameters
-    ----------
-    bits : uint8 array, shape (n, k)
-    expected : float64 array, shape (k,)
-
-    Returns
-    -------
-    float64 array, shape (k (k - 1) / 2,)
-        Under independence the products of centred bits have mean 0 and variance v_i v_j exactly;
-        normal approximation of their sum.
+    bits: shape (n, k)
+    expected: shape (k,)
+    Returns: Under independence the products of centred bits have mean 0 and variance v_i v_j
+    exactly; normal approximation of their sum.
     """
     n, ones = len(bits), bits.astype(np.float32)
     assert n < 1 << 24, "counts of pairs would be rounded"

@@ -36,21 +36,11 @@ HONEST = int("55" * 16, 16)
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A running collector, and what it must show.
+    """A running collector, and what it must show."""
 
-    Attributes
-    ----------
-    admin : str
-        Address of the admin listener.
-    before : dict of str to int
-        Reports of the days before today, by metric.
-    today : dict of str to int
-        Those that came over HTTP, which are shown in hundreds.
-    """
-
-    admin: str
-    before: dict[str, int]
-    today: dict[str, int]
+    admin: str  # address of the admin listener
+    before: dict[str, int]  # reports of the days before today, by metric
+    today: dict[str, int]  # those that came over HTTP, which are shown in hundreds
 
 
 def config(folder: Path) -> list[str]:

@@ -16,18 +16,11 @@ _CLIENT, _COLLECTOR = "/hubbub-client/", "/telemetry"
 
 @dataclass
 class Site:
-    """A running site.
+    """A running site."""
 
-    Attributes
-    ----------
-    url : str
-        Its address.
-    collector : str or None
-        Address to which the site, as a reverse proxy, hands on what is posted to `/telemetry`; None
-        if that doesn't answer.
-    """
-
-    url: str
+    url: str  # its address
+    # address to which the site, as a reverse proxy, hands on what is posted to `/telemetry`; None
+    # if that doesn't answer
     collector: str | None
 
 

@@ -54,22 +54,12 @@ _MILLISECONDS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A site, the collector behind it, and the one browser profile that visits.
-
-    Attributes
-    ----------
-    site : Site
-    collector : str
-        Its address.
-    context : BrowserContext
-    database : Path
-        The collector's.
-    """
+    """A site, the collector behind it, and the one browser profile that visits."""
 
     site: Site
-    collector: str
+    collector: str  # its address
     context: BrowserContext
-    database: Path
+    database: Path  # the collector's
 
     def count_stored(self) -> int:
         with ThreadPoolExecutor(1) as elsewhere:  # this thread has the browser's event loop

@@ -6,13 +6,8 @@ from playwright.sync_api import ConsoleMessage, Page, Request
 class Watched:
     """A page, and all that it complained about or asked for.
 
-    Attributes
-    ----------
-    page : Page
-    complaints : list of str
-        What came on the console, violations of the content policy among it.
-    addresses : list of str
-        Every address that was asked.
+    complaints: What came on the console, violations of the content policy among it.
+    addresses: Every address that was asked.
     """
 
     def __init__(self, page: Page) -> None:

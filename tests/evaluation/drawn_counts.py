@@ -33,16 +33,8 @@ def draw_counts(
 ) -> CohortCounts:
     """Let so many clients report once, and return what is counted.
 
-    Parameters
-    ----------
-    values : sequence of values, length v
-    shares : float64 array, shape (v,)
-        Chance that a client holds each.
-    params : RapporParams
-    reports : int
-    rng : numpy.random.Generator
-    metric_type : MetricType, optional
-        Of the values, if they aren't listed strings.
+    shares: shape (v,): Chance that a client holds each.
+    metric_type: Of the values, if they aren't listed strings.
     """
     true_bits_of = true_bits(values, params, metric_type)
     of_cohorts, true, _ = _true_counts(true_bits_of, shares, params, reports, rng)
@@ -52,17 +44,10 @@ def draw_counts(
 
 @dataclass(frozen=True, slots=True)
 class RepeatedCounts:
-    """Counts of clients who report several times, and what they report.
-
-    Attributes
-    ----------
-    counts : CohortCounts
-    share : float64 array, shape (v,)
-        Of the collected reports, each value's.
-    """
+    """Counts of clients who report several times, and what they report."""
 
     counts: CohortCounts
-    share: FloatArray
+    share: FloatArray  # shape (v,): of the collected reports, each value's
 
 
 def draw_repeated_counts(
@@ -75,10 +60,7 @@ def draw_repeated_counts(
 ) -> RepeatedCounts:
     """As `draw_counts`, of longitudinal reports.
 
-    Parameters
-    ----------
-    clients : mapping of int to int
-        From a number of reports to how many clients make so many, of one value each.
+    clients: From a number of reports to how many clients make so many, of one value each.
     """
     true_bits_of = true_bits(values, params, metric_type)
     f0, f1 = params.f0, params.f1
@@ -117,18 +99,11 @@ def draw_cells(
 ) -> CohortCounts:
     """Let so many clients answer once with cells, and return what is counted.
 
-    Parameters
-    ----------
-    metric : Metric
-        Whose response draws a whole report at once.
-    values : sequence of float, length v
-        Numbers of categories, from 0; or the numbers themselves, of a metric of type number.
-    shares : float64 array, shape (v,)
-        Chance that a client holds each.
-    reports : int
-        Of as many clients.
-    rng : numpy.random.Generator
-        The coins.
+    metric: Whose response draws a whole report at once.
+    values: Numbers of categories, from 0; or the numbers themselves, of a metric of type number.
+    shares: shape (v,): Chance that a client holds each.
+    reports: Of as many clients.
+    rng: The coins.
     """
     params, cells = metric.params, metric.response.cells or 0
     of_cohorts = rng.multinomial(reports, np.full(params.m, 1 / params.m))

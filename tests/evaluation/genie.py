@@ -32,21 +32,12 @@ _ROWS = 4096  # reports that are looked at together
 
 @dataclass(frozen=True, slots=True)
 class Information:
-    """What reports say of the shares of all strings that are held, about the true ones.
+    """What reports say of the shares of all strings that are held, about the true ones."""
 
-    Attributes
-    ----------
-    shares : float64 array, shape (v,)
-        Chance that a report is of each.
-    score : float64 array, shape (v,)
-        U, the derivative of the log-likelihood by each share, at the others' expense.
-    matrix : float64 array, shape (v, v)
-        J, the covariance of U.
-    """
-
-    shares: FloatArray
+    shares: FloatArray  # shape (v,): chance that a report is of each
+    # shape (v,): U, the derivative of the log-likelihood by each share, at the others' expense
     score: FloatArray
-    matrix: FloatArray
+    matrix: FloatArray  # shape (v, v): J, the covariance of U
 
     @classmethod
     def of(
@@ -57,23 +48,10 @@ class Information:
         params: RapporParams,
         unlisted: FloatArray = NOBODY,
     ) -> Information:
-        """Return the information about `shares`, which are above 0.
+        """Return the information about `shares`, shape (v,), which are above 0.
 
-        Parameters
-        ----------
-        counts : CohortCounts
-            What is known.
-        strings : tuple of str
-            Whose bits are known.
-        shares : float64 array, shape (v,)
-            Chances that a report is of each.
-        params : RapporParams
-            With which the reports were made.
-        unlisted : float64 array
-            Shares of all other strings, whose bits are random; all add up to 1.
+        `unlisted` are the shares of all other strings, whose bits are random; all add up to 1.
 
-        Notes
-        -----
         With x a string's filter, t the rates of true bits, d = (q* - p*)(x - t), S the covariance
         of a report's bits, and y - r the distance of N reports' rates from the expected ones,
         U = sum N d' S^-1 (y - r) and J = sum N d' S^-1 d over cohorts. The bits of an unlisted

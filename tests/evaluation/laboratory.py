@@ -66,16 +66,10 @@ def run_trials(
 ) -> tuple[tuple[ScoreT, ...], ...]:
     """Run each case with the numbers 0 to runs - 1; return the scores case by case.
 
-    Parameters
-    ----------
-    cases : sequence of Case
-        Picklable, if there are several workers.
-    runs : int
-        Trials of each case.
-    workers : int
-        Processes, each of which computes on one thread; 1 works in this one.
-    progress : callable, optional
-        Takes how many trials are done, and of how many.
+    cases: Picklable, if there are several workers.
+    runs: Trials of each case.
+    workers: Processes, each of which computes on one thread; 1 works in this one.
+    progress: Takes how many trials are done, and of how many.
     """
     tasks = [(place, number) for place in range(len(cases)) for number in range(runs)]
     scores: dict[tuple[int, int], ScoreT] = {}
@@ -134,20 +128,11 @@ were independent is `MISSED * (1 - MISSED)`."""
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A mean over trials with its standard error (nan where no trial tells it).
-
-    Attributes
-    ----------
-    mean : float
-    std_error : float
-        Infinite if it rests on a single trial.
-    runs : int
-        Trials that it rests on.
-    """
+    """A mean over trials with its standard error (nan where no trial tells it)."""
 
     mean: float
-    std_error: float
-    runs: int
+    std_error: float  # infinite if it rests on a single trial
+    runs: int  # trials that it rests on
 
     @classmethod
     def of(cls, values: Sequence[float] | FloatArray) -> Figure:
@@ -168,12 +153,8 @@ class Figure:
     def of_ratio(cls, shares: Sequence[float], names: FloatArray) -> Figure:
         """Return the share over all trials' names together, with a ratio estimate's standard error.
 
-        Parameters
-        ----------
-        shares : sequence of float, length n
-            Each trial's share.
-        names : float64 array, shape (n,)
-            How many names it is a share of.
+        shares: Each trial's share.
+        names: shape (n,): How many names it is a share of.
         """
         used = names > 0
         if not used.any():

@@ -39,10 +39,7 @@ def below(pid: int) -> Iterator[tuple[int, list[str]]]:
 def tree_cpu_seconds(pid: int | None = None) -> float:
     """Return the CPU seconds of a process and all below it, those that ended included.
 
-    Parameters
-    ----------
-    pid : int, optional
-        This one, if not given.
+    pid: This one, if not given.
     """
     ticks = os.sysconf("SC_CLK_TCK")
     processes = below(os.getpid() if pid is None else pid)

@@ -47,26 +47,14 @@ def _today() -> str:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTable:
-    """Rows of figures, and when and on what they were measured.
-
-    Attributes
-    ----------
-    title : str
-    headings : tuple of str
-    rows : tuple of tuples of str
-    notes : tuple of str
-        Sentences below the rows.
-    date : str
-        Today, in UTC, if not given.
-    machine : dict
-        This one, if not given; see `machine`.
-    """
+    """Rows of figures, and when and on what they were measured."""
 
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-    date: str = field(default_factory=_today)
+    notes: tuple[str, ...] = ()  # sentences below the rows
+    date: str = field(default_factory=_today)  # today, in UTC, if not given
+    # this one, if not given; see `machine`
     machine: dict[str, str | int] = field(default_factory=machine)
 
     @property

@@ -36,24 +36,12 @@ _TRUE_STAYS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Values as symbols, cut to one length, or filled up to it with 0.
+    """Values as symbols, cut to one length, or filled up to it with 0."""
 
-    Attributes
-    ----------
-    symbols : int64 array, shape (v, length)
-        From 0 to `size` - 1.
-    whole : bool array, shape (v,)
-        Whether nothing was cut off.
-    size : int
-        How many symbols there are.
-    ends : bool
-        Whether 0 is the end of a string, which only another 0 follows.
-    """
-
-    symbols: IntArray
-    whole: BoolArray
-    size: int
-    ends: bool
+    symbols: IntArray  # shape (v, length): from 0 to `size` - 1
+    whole: BoolArray  # shape (v,): whether nothing was cut off
+    size: int  # how many symbols there are
+    ends: bool  # whether 0 is the end of a string, which only another 0 follows
 
     @classmethod
     def in_characters(cls, people: Population) -> Self:
@@ -95,18 +83,10 @@ class Spelling:
 
 @dataclass(frozen=True, slots=True)
 class PemResult:
-    """What was found.
+    """What was found."""
 
-    Attributes
-    ----------
-    found : tuple of int
-        Which of the values.
-    n_false : int
-        How many that aren't even the beginning of a value.
-    """
-
-    found: tuple[int, ...]
-    n_false: int
+    found: tuple[int, ...]  # which of the values
+    n_false: int  # how many that aren't even the beginning of a value
 
 
 def find(
@@ -122,17 +102,9 @@ def find(
     The authors return the best of the last group. Here these are tested: by exact p-values among
     all that were looked for in its reports, which chose none of them (Benjamini-Hochberg).
 
-    Parameters
-    ----------
-    spelling : Spelling
-    shares : float64 array, shape (v,)
-        Of the values.
-    reports : int
-    epsilon : float
-        Of a client's only report.
-    rng : numpy.random.Generator
-    alpha : float
-        False discovery rate.
+    shares: shape (v,): Of the values.
+    epsilon: Of a client's only report.
+    alpha: False discovery rate.
     """
     most_kept = _MANY if reports >= _MANY_REPORTS else _FEW
     steps = spelling.steps(most_kept)

@@ -34,32 +34,19 @@ _KEPT = {"PATH", "HOME", "TMPDIR"}
 
 @dataclass(frozen=True)
 class Case:
-    """Commands that run one after the other in one folder.
-
-    Attributes
-    ----------
-    commands : tuple of str
-        As in a shell; `< FILE` gives standard input, and nothing else of a shell's is understood.
-        `python FILE` runs a script in this process.
-    files : mapping of str to str
-        Written into the folder first, beside the inputs.
-    environment : mapping of str to str
-        Variables; there are no others.
-    hide : tuple of str
-        Patterns whose first group differs from run to run.
-    leave_out : tuple of str
-        Patterns of the paths of files that aren't kept; * stands for / as well.
-    tolerance : float
-        Relative, of numbers of more than nine digits.
-    """
+    """Commands that run one after the other in one folder."""
 
     name: str
+    # as in a shell; `< FILE` gives standard input, and nothing else of a shell's is understood.
+    # `python FILE` runs a script in this process.
     commands: tuple[str, ...]
+    # written into the folder first, beside the inputs
     files: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    hide: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables; there are no others
+    hide: tuple[str, ...] = ()  # patterns whose first group differs from run to run
+    # patterns of the paths of files that aren't kept; * stands for / as well
     leave_out: tuple[str, ...] = ()
-    tolerance: float = TOLERANCE
+    tolerance: float = TOLERANCE  # relative, of numbers of more than nine digits
 
 
 def load_cases() -> dict[str, Case]:

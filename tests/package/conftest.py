@@ -13,21 +13,11 @@ from unit.javascript.node import CLIENT
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A copy of client/javascript with its development tools installed, and the tarball made of it.
+    """A copy of client/javascript with its development tools installed, and its tarball."""
 
-    Attributes
-    ----------
-    folder : Path
-        The copy.
-    tarball : Path
-        What `npm publish` would upload.
-    files : frozenset of str
-        The paths in the tarball, as npm lists them.
-    """
-
-    folder: Path
-    tarball: Path
-    files: frozenset[str]
+    folder: Path  # the copy
+    tarball: Path  # what `npm publish` would upload
+    files: frozenset[str]  # the paths in the tarball, as npm lists them
 
     def run_tool(self, path: str, *arguments: str | Path, folder: Path | None = None) -> str:
         """Run a program of the development tools, which must succeed; return what it prints."""

@@ -81,32 +81,17 @@ def least_epsilon(likely: int, unlikely: int, draws: int, delta: Fraction) -> fl
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """Neighbouring data, and an event whose probabilities differ as much as they may, or nearly.
-
-    Attributes
-    ----------
-    mechanism : Mechanism
-    likely, unlikely : object
-        The data.
-    event : callable
-        How often it happens in one release.
-    people : int
-        By how many users the data differ.
-    draws : int
-        Releases of each; or, of mechanisms that draw for many at once, events that may happen.
-    calls : int
-        How many calls make so many draws.
-    share : Fraction
-        Of epsilon that is seen at least: a mechanism that claims so little is found out.
-    """
+    """Neighbouring data, and an event whose probabilities differ as much as they may, or nearly."""
 
     mechanism: Mechanism[Any]
-    likely: object
+    likely: object  # likely, unlikely: The data
     unlikely: object
-    event: Callable[[Rows], int]
-    people: int = 1
+    event: Callable[[Rows], int]  # how often it happens in one release
+    people: int = 1  # by how many users the data differ
+    # releases of each; or, of mechanisms that draw for many at once, events that may happen
     draws: int = DRAWS
-    calls: int = DRAWS
+    calls: int = DRAWS  # how many calls make so many draws
+    # of epsilon that is seen at least: a mechanism that claims so little is found out
     share: Fraction = HALF
 
     def epsilon(self) -> float:

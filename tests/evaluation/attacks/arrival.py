@@ -33,15 +33,8 @@ _BETWEEN_UPKEEP = 40
 class Arrived:
     """Batches of a day: random reports, which are found wherever they are.
 
-    Parameters
-    ----------
-    number : int
-        How many there are.
-
-    Attributes
-    ----------
-    ids, reports : mapping of bytes to int
-        What came, and the number of its batch.
+    number: How many there are.
+    ids, reports: What came, and the number of its batch.
     """
 
     def __init__(self, number: int) -> None:
@@ -57,10 +50,7 @@ class Arrived:
     async def store(self, url: str, between: Callable[[], object] = lambda: None) -> None:
         """Store each batch by itself, as in a quiet hour, with upkeep in between and at the end.
 
-        Parameters
-        ----------
-        between : callable
-            Called some batches before each upkeep.
+        between: Called some batches before each upkeep.
         """
         async with open_store(url, create=True) as store:
             await store.declare([make_metric()])
@@ -113,12 +103,7 @@ def order_by_chance(number: int) -> float:
 def most_neighbours(paths: Iterable[Path], numbers: Mapping[bytes, int], apart: int) -> int:
     """Return how many neighbours of what is looked for the file has that has most of them.
 
-    Parameters
-    ----------
-    paths : iterable of Path
-    numbers : mapping of bytes to int
-    apart : int
-        As of `neighbours`.
+    apart: As of `neighbours`.
     """
     most = 0
     for path in paths:

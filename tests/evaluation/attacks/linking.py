@@ -83,18 +83,11 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
 
 
 class Days(NamedTuple):
-    """What each client reported.
+    """What each client reported."""
 
-    Attributes
-    ----------
-    cohorts : int64 array, shape (n,)
-    bits : uint8 array, shape (days, n, k)
-    true : float64 array, shape (k,)
-        Share of clients for whom a bit is a true one, as the attacker takes it to be.
-    """
-
-    cohorts: IntArray
-    bits: BitArray
+    cohorts: IntArray  # shape (n,)
+    bits: BitArray  # shape (days, n, k)
+    # shape (k,): share of clients for whom a bit is a true one, as the attacker takes it to be
     true: FloatArray
 
 
@@ -146,9 +139,7 @@ def rebuilt(
 ) -> int:
     """Return how many clients of a cohort have their reports of all days put together, exactly.
 
-    Parameters
-    ----------
-    bits : uint8 array, shape (days, n, k)
+    bits: shape (days, n, k)
     """
     n_days, n = bits.shape[:2]
     orders = [rng.permutation(n) for _ in range(n_days)]
@@ -172,16 +163,9 @@ def log_ratios(
 ) -> FloatArray:
     """Return how much likelier each report is beside n linked ones than by itself, as logarithms.
 
-    Parameters
-    ----------
-    ones : int64 array, shape (a, k)
-        How many of the n reports have each bit set.
-    reports : uint8 array, shape (b, k)
-    true : float64 array, shape (k,)
-
-    Returns
-    -------
-    float64 array, shape (a, b)
+    ones: shape (a, k): How many of the n reports have each bit set.
+    reports: shape (b, k)
+    true: shape (k,)
     """
     prior = params.f / 2 + true * (1 - params.f)
     with np.errstate(divide="ignore"):

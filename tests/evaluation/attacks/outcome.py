@@ -12,20 +12,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One figure that an attacker reached, and the most that is claimed to be reachable.
+    """One figure that an attacker reached, and the most that is claimed to be reachable."""
 
-    Attributes
-    ----------
-    what : str
-        What was attacked and measured, with its unit.
-    measured : float
-    bound : float
-        The claim holds if `measured` is at most this.
-    """
-
-    what: str
+    what: str  # what was attacked and measured, with its unit
     measured: float
-    bound: float
+    bound: float  # the claim holds if `measured` is at most this
 
     @property
     def holds(self) -> bool:

@@ -108,12 +108,8 @@ def comparisons() -> Iterator[Comparison]:
 def _processor_time(served: Mapping[str, tuple[str, int]], database: int) -> Comparison:
     """Measure what a request costs of the processor, in each process that has to do with it.
 
-    Parameters
-    ----------
-    served : mapping of str to (str, int)
-        An address and the process behind it.
-    database : int
-        The server's process, for what is stored in PostgreSQL.
+    served: An address and the process behind it.
+    database: The server's process, for what is stored in PostgreSQL.
     """
     bodies = requests_of(100, is_compact=True)
     spent: dict[str, list[float]] = defaultdict(list)

@@ -23,20 +23,12 @@ _PATIENCE = 900.0
 
 
 class Task(NamedTuple):
-    """What the clients have to do.
-
-    Attributes
-    ----------
-    url : str
-        Of the collector.
-    folder : str
-        Of their folders.
-    """
+    """What the clients have to do."""
 
     registry: str
     metric: str
-    url: str
-    folder: str
+    url: str  # of the collector
+    folder: str  # of their folders
     clients: int
 
 

@@ -37,33 +37,18 @@ Over all 91,910 candidates; its standard deviation over 24 simulated runs was 0.
 
 
 class Comparison(NamedTuple):
-    """What was found, beside what was sent.
+    """What was found, beside what was sent."""
 
-    Attributes
-    ----------
-    sent, exported : int
-        Reports of simulated clients.
-    repeated : int
-        Batches that came again and were recognised.
-    wrong_counts : int
-        Bits and cohorts whose count isn't that of what was sent.
-    clients, answers : int
-        Real clients, and the reports of them.
-    cells, wrong_cells : int
-        Cells of the table, and those that differ from a local decoding's.
-    outside : int
-        Detected names whose share is further from the truth than chance allows.
-    """
-
-    sent: int
+    sent: int  # sent, exported: Reports of simulated clients
     exported: int
-    repeated: int
-    wrong_counts: int
-    clients: int
+    repeated: int  # batches that came again and were recognised
+    wrong_counts: int  # bits and cohorts whose count isn't that of what was sent
+    clients: int  # clients, answers: Real clients, and the reports of them
     answers: int
+    # cells, wrong_cells: Cells of the table, and those that differ from a local decoding's
     cells: int
     wrong_cells: int
-    outside: int
+    outside: int  # detected names whose share is further from the truth than chance allows
     score: Score
 
     def faults(self) -> Iterator[str]:
@@ -115,18 +100,11 @@ def compare(
 ) -> Comparison:
     """Compare what lies in a store, and both tables, with what was sent.
 
-    Parameters
-    ----------
-    store : str
-        The export's address.
-    names, answer : Metric
-        What simulated clients and what real ones report.
-    journals : Path
-        Of the simulated clients.
-    there, here : Path
-        Tables of an engine and of a local decoding, as JSON.
-    clients : int
-        Real ones.
+    store: The export's address.
+    names, answer: What simulated clients and what real ones report.
+    journals: Of the simulated clients.
+    there, here: Tables of an engine and of a local decoding, as JSON.
+    clients: Real ones.
     """
     sent, repeated = empty_counts(names.params), 0
     holders = np.zeros(len(census_first_names().values), dtype=np.int64)

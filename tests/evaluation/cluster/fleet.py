@@ -38,44 +38,23 @@ _LATER = (429, 503)
 
 
 class Task(NamedTuple):
-    """What a fleet has to do.
+    """What a fleet has to do."""
 
-    Attributes
-    ----------
-    registry, metric : str
-        The file, and the metric of it that is reported.
-    urls : list of str
-        Of the collectors; each takes a share, and all when others are gone.
-    parts : list of int
-    clients : int
-        Of a part.
-    journals : str
-        The folder for one file per part.
-    """
-
-    registry: str
+    registry: str  # registry, metric: The file, and the metric of it that is reported
     metric: str
-    urls: list[str]
+    urls: list[str]  # of the collectors; each takes a share, and all when others are gone
     parts: list[int]
-    clients: int
+    clients: int  # of a part
     seed: int
-    journals: str
+    journals: str  # the folder for one file per part
 
 
 class Journal(NamedTuple):
-    """What a part's clients sent.
-
-    Attributes
-    ----------
-    holders : int64 array, shape (v,)
-        How many of them hold each of the population's values.
-    repeated : int
-        Batches that a collector had already.
-    """
+    """What a part's clients sent."""
 
     counts: CohortCounts
-    holders: IntArray
-    repeated: int
+    holders: IntArray  # shape (v,): how many of them hold each of the population's values
+    repeated: int  # batches that a collector had already
 
 
 def journal_paths(folder: Path) -> list[Path]:

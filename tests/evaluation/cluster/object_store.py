@@ -17,12 +17,7 @@ _PATIENCE = 60.0
 
 
 class ObjectStore:
-    """The server, with one bucket.
-
-    Attributes
-    ----------
-    port : int
-    """
+    """The server, with one bucket."""
 
     def __init__(self) -> None:
         with socket.create_server((_HOST, 0)) as free:

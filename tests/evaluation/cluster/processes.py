@@ -69,10 +69,7 @@ class Program:
     def finish(self) -> None:
         """Wait for its end.
 
-        Raises
-        ------
-        ClusterError
-            If it fails.
+        Raises ClusterError: If it fails.
         """
         if failure := self._failure():
             raise ClusterError(f"{self._module}: {failure}")
@@ -80,10 +77,7 @@ class Program:
     def refusal(self) -> str:
         """Wait for its end, which must be an error in a line, and return that.
 
-        Raises
-        ------
-        ClusterError
-            If it succeeds, or fails in other words.
+        Raises ClusterError: If it succeeds, or fails in other words.
         """
         failure = self._failure()
         if failure is None or not _CLEAR.fullmatch(failure):
@@ -129,10 +123,7 @@ class Service:
 def wait_for(condition: Callable[[], bool], programs: Sequence[Program] = ()) -> None:
     """Wait until a condition holds.
 
-    Raises
-    ------
-    ClusterError
-        If a program fails before, or all end, or it takes too long.
+    Raises ClusterError: If a program fails before, or all end, or it takes too long.
     """
     deadline = time.monotonic() + _SECONDS
     while not condition():

@@ -35,29 +35,14 @@ _SIZES = (0.5, 0.75, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class PaperFinding:
-    """One experiment's outcome.
-
-    Attributes
-    ----------
-    title : str
-    stated : str
-        What the paper says.
-    ours : str
-        What was simulated here.
-    difference : str
-        Why the two differ, if they do.
-    figure : str
-        Name of a .png file.
-    charts : tuple of Chart
-        From the top down.
-    """
+    """One experiment's outcome."""
 
     title: str
-    stated: str
-    ours: str
-    difference: str
-    figure: str
-    charts: tuple[Chart, ...]
+    stated: str  # what the paper says
+    ours: str  # what was simulated here
+    difference: str  # why the two differ, if they do
+    figure: str  # name of a .png file
+    charts: tuple[Chart, ...]  # from the top down
 
 
 def experiments(

@@ -53,32 +53,16 @@ _ROUNDED = 2e-4
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """One published number beside ours.
+    """One published number beside ours."""
 
-    Attributes
-    ----------
-    number : int
-        Of the source's line; several lines may share one.
-    source : str
-    what : str
-    stated : float
-    ours : float
-    tolerance : float
-        How far ours may be from the stated, as a share of it.
-    way : str
-        "formula" or "simulation".
-    note : str
-        Where they differ, why.
-    """
-
-    number: int
+    number: int  # of the source's line; several lines may share one
     source: str
     what: str
     stated: float
     ours: float
-    tolerance: float
-    way: str
-    note: str = ""
+    tolerance: float  # how far ours may be from the stated, as a share of it
+    way: str  # "formula" or "simulation"
+    note: str = ""  # where they differ, why
 
     @property
     def within(self) -> bool:

@@ -25,12 +25,8 @@ _HEADINGS = (
 def paper_result(findings: Sequence[PaperFinding], lines: Sequence[Headline]) -> SimulationResult:
     """Show what was repeated.
 
-    Parameters
-    ----------
-    findings : sequence of PaperFinding
-        Of the experiments; none if only the numbers were asked for.
-    lines : sequence of Headline
-        The numbers.
+    findings: Of the experiments; none if only the numbers were asked for.
+    lines: The numbers.
     """
     names = ("title", "stated", "ours", "difference", "figure")
     facts = {

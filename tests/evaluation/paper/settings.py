@@ -98,10 +98,7 @@ def normal_errors(reports: int, rng: np.random.Generator) -> tuple[FloatArray, F
 
     p = 0.5, q = 0.75, f = 0 (section 5.1).
 
-    Returns
-    -------
-    counts, estimates : float64 array, shape (104,)
-        How many clients are in each bin, and the estimates.
+    Returns: How many clients are in each bin, and the estimates.
     """
     params = RapporParams(_BINS, 1, 1, 0.0, 0.5, 0.75)
     counts = np.zeros(_BINS, dtype=np.int64)

@@ -41,16 +41,10 @@ TARGET = "target"
 class Arms(Protocol):
     """What is drawn, and how it is compared.
 
-    Attributes
-    ----------
-    name : str
-        What arms are of.
-    target : str
-        The row that differs.
-    metric : Metric
-        Whose reports they are.
-    share : float
-        The target's in the control.
+    name: What arms are of.
+    target: The row that differs.
+    metric: Whose reports they are.
+    share: The target's in the control.
     """
 
     @property
@@ -188,18 +182,11 @@ def draw_arms(
 ) -> Groups:
     """Return reports of both arms.
 
-    Parameters
-    ----------
-    arms : Arms
-        What they are of.
-    more : float
-        What the treatment's target has more.
-    sizes : tuple of int
-        Reports of the control and of the treatment.
-    rng : numpy.random.Generator
-        The coins.
-    number : int
-        The trial's.
+    arms: What they are of.
+    more: What the treatment's target has more.
+    sizes: Reports of the control and of the treatment.
+    rng: The coins.
+    number: The trial's.
     """
     control, treatment = (
         ReportGroup(arms.draw(each, reports, rng, number))

@@ -38,22 +38,12 @@ zipf = partial(family_shares, "zipf:1")
 
 @dataclass(frozen=True, slots=True)
 class StringsCase:
-    """A population, and how it reports.
-
-    Attributes
-    ----------
-    name : str
-    params : RapporParams
-    reports : int
-        One of each client.
-    scenario : callable
-        Makes the scenario of a trial's number.
-    """
+    """A population, and how it reports."""
 
     name: str
     params: RapporParams
-    reports: int
-    scenario: Callable[[int], Scenario]
+    reports: int  # one of each client
+    scenario: Callable[[int], Scenario]  # makes the scenario of a trial's number
 
     @classmethod
     def made_up(
@@ -94,15 +84,10 @@ class StringsCase:
 def made_up(shares: FloatArray, seed: int, unlisted_every: int = 0, absent: int = 0) -> Scenario:
     """Return a scenario of strings that no other seed has.
 
-    Parameters
-    ----------
-    shares : float64 array, shape (v,)
-        The strings' shares of the population.
-    seed : int
-    unlisted_every : int
-        One string of so many is not a candidate, the first among them; 0 lists all, 1 none.
-    absent : int
-        Candidates that nobody holds.
+    shares: shape (v,): The strings' shares of the population.
+    unlisted_every: One string of so many is not a candidate, the first among them; 0 lists all, 1
+    none.
+    absent: Candidates that nobody holds.
     """
     held = tuple(f"world {seed} string {i}" for i in range(len(shares)))
     order = np.arange(len(shares))

@@ -51,21 +51,11 @@ class Scatter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SubsetCase:
-    """Categories that are equally common, and what one report of each client may reveal.
+    """Categories that are equally common, and what one report of each client may reveal."""
 
-    Attributes
-    ----------
-    categories : int
-        d.
-    epsilon : float
-        Of a report.
-    n_reports : int
-        One of each client.
-    """
-
-    categories: int
-    epsilon: float
-    n_reports: int = 100_000
+    categories: int  # d
+    epsilon: float  # of a report
+    n_reports: int = 100_000  # one of each client
 
     @property
     def name(self) -> str:
@@ -199,23 +189,12 @@ class MeanScatter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeanCase:
-    """Numbers, and what one report of each client may reveal.
+    """Numbers, and what one report of each client may reveal."""
 
-    Attributes
-    ----------
-    people : str
-        One of `POPULATIONS`.
-    epsilon : float
-        One of `EPSILONS`.
-    n_reports : int
-        One of each client.
-    hybrid : bool
-        Whether the hybrid mechanism is run as well, for which each client is drawn.
-    """
-
-    people: str
-    epsilon: float
-    n_reports: int = 1_000
+    people: str  # one of `POPULATIONS`
+    epsilon: float  # one of `EPSILONS`
+    n_reports: int = 1_000  # one of each client
+    # whether the hybrid mechanism is run as well, for which each client is drawn
     hybrid: bool = True
 
     @property
@@ -264,19 +243,8 @@ def _holds(found: NumberEstimates, statistic: int, truth: float) -> bool:
 def hybrid_reports(numbers: FloatArray, epsilon: float, rng: np.random.Generator) -> FloatArray:
     """Return each client's report by the hybrid mechanism (Wang et al., ICDE 2019, section 3.3).
 
-    Parameters
-    ----------
-    numbers : float64 array, shape (n,)
-        In [-1, 1].
-    epsilon : float
-        Of a report.
-    rng : numpy.random.Generator
-        The coins.
-
-    Notes
-    -----
-    Above epsilon .61 a coin chooses the piecewise mechanism with chance 1 - e^(-eps/2), otherwise
-    Duchi's, which answers one of two numbers.
+    Numbers, shape (n,), are in [-1, 1]. Above epsilon .61 a coin chooses the piecewise mechanism
+    with chance 1 - e^(-eps/2), otherwise Duchi's, which answers one of two numbers.
     """
     n, odds, root = len(numbers), math.exp(epsilon), math.exp(epsilon / 2)
     size = (odds + 1) / (odds - 1)

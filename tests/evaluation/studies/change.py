@@ -36,20 +36,11 @@ HALF_WAY = "A then B / A"
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Two histories that an observer of all of a client's reports is to tell apart.
-
-    Attributes
-    ----------
-    metric : Metric
-    pair : str
-        What the two histories are.
-    first, second : Recordings
-        Equally long.
-    """
+    """Two histories that an observer of all of a client's reports is to tell apart."""
 
     metric: Metric
-    pair: str
-    first: Recordings
+    pair: str  # what the two histories are
+    first: Recordings  # first, second: Equally long
     second: Recordings
 
     @property
@@ -82,23 +73,13 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What simulated clients gave away.
-
-    Attributes
-    ----------
-    contest : Contest
-    of_first : float64 array, shape (clients,)
-        |log likelihood ratio| of clients that had the first history.
-    of_second : float64 array, shape (clients,)
-        Of clients that had the second.
-    possible : float
-        The largest of all transcripts.
-    """
+    """What simulated clients gave away."""
 
     contest: Contest
+    # shape (clients,): |log likelihood ratio| of clients that had the first history
     of_first: FloatArray
-    of_second: FloatArray
-    possible: float
+    of_second: FloatArray  # shape (clients,): of clients that had the second
+    possible: float  # the largest of all transcripts
 
     @property
     def largest(self) -> float:

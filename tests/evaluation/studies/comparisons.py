@@ -35,27 +35,19 @@ from hubbub.simulations.populations import family_shares
 
 
 class ComparedRows(NamedTuple):
-    """One trial's rows; counts.
+    """One trial's rows; counts."""
 
-    Attributes
-    ----------
-    rows, held, ratios_held : int
-        Of all rows, intervals of differences and of ratios that hold the truth.
-    marked, marked_held : int
-        Rows that are said to differ, and their intervals that hold the truth.
-    false : int
-        Rows that are said to differ, and don't.
-    planned, found : float
-        By what the comparison says of its power: the chance that rows that differ are found,
-        added up; and how many were.
-    """
-
+    # rows, held, ratios_held: Of all rows, intervals of differences and of ratios that hold the
+    # truth
     rows: int
     held: int
     ratios_held: int
+    # marked, marked_held: Rows that are said to differ, and their intervals that hold the truth
     marked: int
     marked_held: int
-    false: int
+    false: int  # rows that are said to differ, and don't
+    # planned, found: By what the comparison says of its power: the chance that rows that differ are
+    # found, added up; and how many were
     planned: float
     found: int
 
@@ -100,24 +92,15 @@ def moved(shares: FloatArray, changed: int, factor: float, rng: np.random.Genera
 
 @dataclass(frozen=True, slots=True)
 class ComparedStrings:
-    """Listed strings, and others that nobody listed.
-
-    Attributes
-    ----------
-    listed : int
-        Of 400 strings by Zipf's law, how many are candidates; besides 100 that nobody has.
-    others : bool
-        Whether the treatment's unlisted strings are others than the control's.
-    changed : int
-        Strings with other shares: of each two, one doubles at the cost of the other.
-    """
+    """Listed strings, and others that nobody listed."""
 
     params: RapporParams
     control: int
     treatment: int
+    # of 400 strings by Zipf's law, how many are candidates; besides 100 that nobody has
     listed: int = 400
-    changed: int = 8
-    others: bool = False
+    changed: int = 8  # strings with other shares: of each two, one doubles at the cost of the other
+    others: bool = False  # whether the treatment's unlisted strings are others than the control's
 
     @property
     def name(self) -> str:

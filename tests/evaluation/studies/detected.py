@@ -48,18 +48,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class DetectedCoverage:
-    """One trial's intervals.
-
-    Attributes
-    ----------
-    all, detected : Held
-    near : Held
-        Of the detected, those whose true share is at most 1.5 limits of detection.
-    """
+    """One trial's intervals."""
 
     all: Held
     detected: Held
-    near: Held
+    near: Held  # of the detected, those whose true share is at most 1.5 limits of detection
 
     @classmethod
     def of(

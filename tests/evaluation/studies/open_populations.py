@@ -43,20 +43,12 @@ POPULATIONS: dict[str, Callable[[], Population]] = {**TUNED, **HELD_OUT, **_FOUR
 
 
 class Found(NamedTuple):
-    """What a search found: how many right and false strings, and what it took.
-
-    Attributes
-    ----------
-    held : int
-        How many of the right ones' intervals hold the truth, if there are intervals.
-    seconds : float
-        Of CPU.
-    """
+    """What a search found: how many right and false strings, and what it took."""
 
     right: int
     false: int
-    held: int
-    seconds: float
+    held: int  # how many of the right ones' intervals hold the truth, if there are intervals
+    seconds: float  # of CPU
 
 
 class Compared(NamedTuple):

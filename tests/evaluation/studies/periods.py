@@ -46,25 +46,13 @@ class Links(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairsCase:
-    """Clients that report twice.
-
-    Attributes
-    ----------
-    name : str
-    metric : Metric
-    values : tuple
-        What clients hold, the first most often.
-    exponent : float
-        Share i is proportional to (i + 1) to the power of minus this.
-    redraws : bool
-        Whether the second report is of another period.
-    """
+    """Clients that report twice."""
 
     name: str
     metric: Metric
-    values: tuple[Value, ...]
-    exponent: float = 0.0
-    redraws: bool = True
+    values: tuple[Value, ...]  # what clients hold, the first most often
+    exponent: float = 0.0  # share i is proportional to (i + 1) to the power of minus this
+    redraws: bool = True  # whether the second report is of another period
 
     @property
     def work(self) -> float:

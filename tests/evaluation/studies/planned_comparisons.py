@@ -20,24 +20,12 @@ from hubbub.planning.differences import DifferenceGoal, difference_goal
 
 @dataclass(frozen=True)
 class PlannedComparison:
-    """A question to the planner, and what it says.
+    """A question to the planner, and what it says."""
 
-    Attributes
-    ----------
-    arms : Arms
-        What is compared.
-    reports : int
-        In each group.
-    sequential : bool
-        Whether by always-valid q-values, at the last look.
-    rows : int, optional
-        Of strings: about how many of them are detected.
-    """
-
-    arms: Arms
-    reports: int
-    sequential: bool = False
-    rows: int | None = None
+    arms: Arms  # what is compared
+    reports: int  # in each group
+    sequential: bool = False  # whether by always-valid q-values, at the last look
+    rows: int | None = None  # of strings: about how many of them are detected
 
     @property
     def name(self) -> str:

@@ -32,25 +32,15 @@ _SURE = 5.0  # standard errors that a value's share must have for ratios to be a
 
 
 class PlannedErrors(NamedTuple):
-    """What one collection showed.
+    """What one collection showed."""
 
-    Attributes
-    ----------
-    cells, margins, conditionals : float
-        Mean squared error over what the theory says is its variance.
-    total_variation : float
-        Of the possible table that is nearest to the estimates.
-    found : bool
-        Whether a cell with the limit's share was detected.
-    rejected : bool
-        Whether the test of independence rejected where partners have the share that it is to find.
-    """
-
+    # cells, margins, conditionals: Mean squared error over what the theory says is its variance
     cells: float
     margins: float
     conditionals: float
-    total_variation: float
-    found: bool
+    total_variation: float  # of the possible table that is nearest to the estimates
+    found: bool  # whether a cell with the limit's share was detected
+    # whether the test of independence rejected where partners have the share that it is to find
     rejected: bool
 
 

@@ -57,19 +57,11 @@ def share_found(trials: Sequence[Planted]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of the planner.
-
-    Attributes
-    ----------
-    goal : Goal
-    budget : Budget
-    reports : int
-        One of each client.
-    """
+    """What is asked of the planner."""
 
     goal: Goal
     budget: Budget
-    reports: int
+    reports: int  # one of each client
 
     @property
     def name(self) -> str:

@@ -84,25 +84,16 @@ class Collected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RapporCase:
-    """One line of the specification.
-
-    Attributes
-    ----------
-    name, size, distribution : str
-    params : RapporParams
-    values, clients, each : int
-        Each client makes so many reports.
-    extra, missing : float
-        Absent candidates for each value; share of the values that aren't listed.
-    """
+    """One line of the specification."""
 
     name: str
     size: str
     distribution: str
     params: RapporParams
-    values: int
+    values: int  # values, clients, each: Each client makes so many reports
     clients: int
     each: int
+    # extra, missing: Absent candidates for each value; share of the values that aren't listed
     extra: float
     missing: float
 

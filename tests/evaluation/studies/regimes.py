@@ -61,40 +61,26 @@ class Coverage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MethodScore:
-    """What one method made of one trial.
+    """What one method made of one trial."""
 
-    Attributes
-    ----------
-    found, false : int
-        Detected candidates that some report is of, and others.
-    error_absent, error_present : float
-        Mean squares of the errors of candidates with an estimate; nan if there are none.
-    stated_absent, stated_present : float
-        Means of their squared standard errors.
-    everyone, present, detected, near : Coverage
-        Of all candidates' intervals, and of those that are held, are detected, or are detected with
-        a true share below 1.5 limits of detection.
-    p_values : tuple of int
-        Absent candidates whose p-values are at most each of `LEVELS`, and at last all of them.
-    seconds : float
-        Of all threads, from counts, or sorted reports, to the decoding.
-    limit : float
-        The stated limit of detection.
-    """
-
-    found: int
+    found: int  # found, false: Detected candidates that some report is of, and others
     false: int
+    # error_absent, error_present: Mean squares of the errors of candidates with an estimate; nan if
+    # there are none
     error_absent: float
     error_present: float
-    stated_absent: float
+    stated_absent: float  # stated_absent, stated_present: Means of their squared standard errors
     stated_present: float
+    # everyone, present, detected, near: Of all candidates' intervals, and of those that are held,
+    # are detected, or are detected with a true share below 1.5 limits of detection
     everyone: Coverage
     present: Coverage
     detected: Coverage
     near: Coverage
+    # absent candidates whose p-values are at most each of `LEVELS`, and at last all of them
     p_values: tuple[int, ...]
-    seconds: float
-    limit: float
+    seconds: float  # of all threads, from counts, or sorted reports, to the decoding
+    limit: float  # the stated limit of detection
 
     @property
     def false_share(self) -> float:
@@ -118,35 +104,16 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """A population, its reports, and a list of candidates.
+    """A population, its reports, and a list of candidates."""
 
-    Attributes
-    ----------
-    name : str
-        A number, or why it is a case.
-    params : RapporParams
-    reports : int
-        One of each client.
-    shape : str
-        Of the shares, in a word.
-    shares : float64 array, shape (v,)
-        Chance that a client holds each string.
-    listed : bool array, shape (v,)
-        Which strings are candidates.
-    absent : int
-        Candidates that nobody holds.
-    whole : bool
-        Whether single reports are drawn.
-    """
-
-    name: str
+    name: str  # A number, or why it is a case
     params: RapporParams
-    reports: int
-    shape: str
-    shares: FloatArray
-    listed: BoolArray
-    absent: int
-    whole: bool = True
+    reports: int  # one of each client
+    shape: str  # of the shares, in a word
+    shares: FloatArray  # shape (v,): chance that a client holds each string
+    listed: BoolArray  # shape (v,): which strings are candidates
+    absent: int  # candidates that nobody holds
+    whole: bool = True  # whether single reports are drawn
 
     @property
     def candidates(self) -> int:
@@ -209,29 +176,14 @@ class Regime:
 
 
 class Collection(NamedTuple):
-    """What was drawn.
+    """What was drawn."""
 
-    Attributes
-    ----------
-    values : tuple of str
-        What clients hold.
-    counts : CohortCounts
-    records : bytes or None
-        The reports, if they were drawn one by one.
-    candidates : list of str
-        The listed strings that are held, then absent ones.
-    truth : float64 array, shape (n,)
-        Each candidate's share of the reports.
-    rng : numpy.random.Generator
-        Whose coins nobody has seen yet.
-    """
-
-    values: tuple[str, ...]
+    values: tuple[str, ...]  # what clients hold
     counts: CohortCounts
-    records: bytes | None
-    candidates: list[str]
-    truth: FloatArray
-    rng: Generator
+    records: bytes | None  # the reports, if they were drawn one by one
+    candidates: list[str]  # the listed strings that are held, then absent ones
+    truth: FloatArray  # shape (n,): each candidate's share of the reports
+    rng: Generator  # whose coins nobody has seen yet
 
 
 def decode_all(

@@ -54,47 +54,27 @@ _ROOM = 2_000
 
 @dataclass(frozen=True, slots=True)
 class RepeatCoverage:
-    """One trial: shares of the 95% intervals that hold the truth, and of false detections.
-
-    Attributes
-    ----------
-    coverage : float
-    common : float
-        Of strings that more than 2% of the reports hold.
-    sums : float
-        Of an ordinal's cumulative shares, of a joint metric's margins and conditional shares.
-    false_share : float
-        Of the detected.
-    rejected : float
-        Whether independent fields are said not to be.
-    as_once, false_as_once : float
-        Coverage, and share of false detections, if each client is taken to report once.
-    """
+    """One trial: shares of the 95% intervals that hold the truth, and of false detections."""
 
     repeats: float
     coverage: float
-    false_share: float
-    common: float = math.nan
+    false_share: float  # of the detected
+    common: float = math.nan  # of strings that more than 2% of the reports hold
+    # of an ordinal's cumulative shares, of a joint metric's margins and conditional shares
     sums: float = math.nan
-    rejected: float = math.nan
+    rejected: float = math.nan  # whether independent fields are said not to be
+    # as_once, false_as_once: Coverage, and share of false detections, if each client is taken to
+    # report once
     as_once: float = math.nan
     false_as_once: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class Histories:
-    """How many clients make how many reports, and when.
+    """How many clients make how many reports, and when."""
 
-    Attributes
-    ----------
-    clients : mapping of int to int
-        By the number of their reports.
-    by_day : mapping of datetime.date to int
-        Each day's reports.
-    """
-
-    clients: Mapping[int, int]
-    by_day: Mapping[dt.date, int]
+    clients: Mapping[int, int]  # by the number of their reports
+    by_day: Mapping[dt.date, int]  # each day's reports
 
     @property
     def repeats(self) -> float:

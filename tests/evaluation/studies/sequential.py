@@ -25,53 +25,32 @@ LOOKS = 30
 
 
 class Watched(NamedTuple):
-    """One trial's looks.
+    """One trial's looks."""
 
-    Attributes
-    ----------
-    every_look, one_look : float
-        Whether any row was said to differ at any look, by always-valid q-values and by plain ones.
-    last_look : float
-        Whether any was at the last look, by plain ones.
-    rows, missed : int
-        Rows at the last look, and those whose always-valid interval ever missed the truth.
-    widening : float
-        What the last look says of it.
-    products, squares : float
-        Sums over rows of what differences came out as: on the tenth day times the last, and the
-        last squared, in squares of the last one's standard error.
-    """
-
+    # every_look, one_look: Whether any row was said to differ at any look, by always-valid q-values
+    # and by plain ones
     every_look: float
     one_look: float
-    last_look: float
+    last_look: float  # whether any was at the last look, by plain ones
+    # rows, missed: Rows at the last look, and those whose always-valid interval ever missed the
+    # truth
     rows: int
     missed: int
-    widening: float
+    widening: float  # what the last look says of it
+    # products, squares: Sums over rows of what differences came out as: on the tenth day times the
+    # last, and the last squared, in squares of the last one's standard error
     products: float
     squares: float
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedArms:
-    """Two arms, and how many reports a day each of them has.
+    """Two arms, and how many reports a day each of them has."""
 
-    Attributes
-    ----------
-    arms : Arms
-        What they are of.
-    daily : tuple of int
-        The control's reports, and the treatment's.
-    more : float
-        What the treatment's target has more.
-    looks : int
-        One a day.
-    """
-
-    arms: Arms
-    daily: tuple[int, int]
-    more: float = 0.0
-    looks: int = LOOKS
+    arms: Arms  # what they are of
+    daily: tuple[int, int]  # the control's reports, and the treatment's
+    more: float = 0.0  # what the treatment's target has more
+    looks: int = LOOKS  # one a day
 
     @property
     def name(self) -> str:

@@ -26,27 +26,14 @@ Columns = Mapping[str, Callable[[Any, Sequence[Any]], object]]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """Cases, and the columns of their table.
-
-    Attributes
-    ----------
-    title : str
-    explained : str
-        What it measures and what its columns are; `--help` shows it.
-    cases : callable
-        Makes the cases, in the order of the rows.
-    columns : mapping
-    runs : int
-        Trials of each case, unless asked for others.
-    notes : callable
-        Makes sentences below the table, of the cases and of their scores.
-    """
+    """Cases, and the columns of their table."""
 
     title: str
-    explained: str
-    cases: Callable[[], Sequence[Case[Any]]]
+    explained: str  # what it measures and what its columns are; `--help` shows it
+    cases: Callable[[], Sequence[Case[Any]]]  # makes the cases, in the order of the rows
     columns: Columns
-    runs: int = 1
+    runs: int = 1  # trials of each case, unless asked for others
+    # makes sentences below the table, of the cases and of their scores
     notes: Callable[[Sequence[Any], Sequence[Sequence[Any]]], tuple[str, ...]] = lambda _c, _s: ()
 
     def table(
@@ -113,12 +100,8 @@ def _is_chosen(case: Case[Any], patterns: Sequence[str]) -> bool:
 def means(*names: str, of: Callable[[Any], Any] = lambda score: score) -> Columns:
     """Return columns of the means of scores' attributes, which are nan where there is nothing.
 
-    Parameters
-    ----------
-    names : str
-        Attributes; headings are the same in plain words.
-    of : callable, optional
-        Takes from a score what has the attributes.
+    names: Attributes; headings are the same in plain words.
+    of: Takes from a score what has the attributes.
     """
 
     def column(name: str) -> Callable[[Any, Sequence[Any]], object]:

@@ -27,31 +27,18 @@ _PAIRS = 300
 
 
 class Recordings(NamedTuple):
-    """What an app records of one metric: a value a day.
-
-    Attributes
-    ----------
-    values : tuple of Value
-    first_day : int
-        Of the first, in days since a period's border; of no concern with ``memory = "value"``.
-    """
+    """What an app records of one metric: a value a day."""
 
     values: tuple[Value, ...]
+    # of the first, in days since a period's border; of no concern with ``memory = "value"``
     first_day: int = 0
 
 
 class Groups(NamedTuple):
-    """Which reports share a permanent response, and of what.
+    """Which reports share a permanent response, and of what."""
 
-    Attributes
-    ----------
-    of_report : int64 array, shape (n,)
-        Each report's group.
-    true_bits : uint8 array, shape (groups, k)
-    """
-
-    of_report: IntArray
-    true_bits: IntArray
+    of_report: IntArray  # shape (n,): each report's group
+    true_bits: IntArray  # shape (groups, k)
 
 
 def record(metric: Metric, recordings: Recordings) -> list[Report]:

@@ -48,52 +48,30 @@ np.put_along_axis(FILTERS, bit_positions(VALUES, PARAMS).astype(np.int64), value
 
 
 class MarkedChanges(NamedTuple):
-    """What one trial's trends said; nan where there is nothing to find.
+    """What one trial's trends said; nan where there is nothing to find."""
 
-    Attributes
-    ----------
-    any_false : float
-        Whether a series was marked that is steady, or steady but for its weekly pattern, or was
-        said to have a pattern that it hasn't.
-    false_share : float
-        Of the marked series.
-    coverage : float
-        Of the days' 95% intervals of what stays the same.
-    found, about_the_day, right_form : float
-        Share of the changed ones that were marked, and of these, the most conspicuous mark within a
-        day, and as a shift or not as it is.
-    more : float
-        Further marks on them.
-    pattern : float
-        Share of those with a weekly pattern that were said to have one.
-    """
-
+    # whether a series was marked that is steady, or steady but for its weekly pattern, or was said
+    # to have a pattern that it hasn't
     any_false: float
-    false_share: float
-    coverage: float
+    false_share: float  # of the marked series
+    coverage: float  # of the days' 95% intervals of what stays the same
+    # found, about_the_day, right_form: Share of the changed ones that were marked, and of these,
+    # the most conspicuous mark within a day, and as a shift or not as it is
     found: float
     about_the_day: float
     right_form: float
-    more: float
-    pattern: float
+    more: float  # further marks on them
+    pattern: float  # share of those with a weekly pattern that were said to have one
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """What shares do: one value gives to another.
+    """What shares do: one value gives to another."""
 
-    Attributes
-    ----------
-    by : float
-        How much changes hands from day `since` on, counted from 0, until day `last`.
-    weekend : float
-        How much more of its share the taker has at weekends.
-    """
-
-    by: float = 0.0
+    by: float = 0.0  # how much changes hands from day `since` on, counted from 0, until day `last`
     since: int = 9
     last: int | None = None
-    weekend: float = 0.0
+    weekend: float = 0.0  # how much more of its share the taker has at weekends
     giver: int = 0
     taker: int = 4
     n_days: int = 14
@@ -124,13 +102,9 @@ def judge_changes(
 ) -> MarkedChanges:
     """Compare marks with the truth.
 
-    Parameters
-    ----------
-    names : sequence of int or None
-        The value that each series is of; None: another one, whose marks are false and whose
-        intervals aren't asked.
-    shares : float64 array, shape (n,)
-        Of values as long as nothing happens.
+    names: The value that each series is of; None: another one, whose marks are false and whose
+    intervals aren't asked.
+    shares: shape (n,): Of values as long as nothing happens.
     """
     happened = what.series & set(names)
     changed = happened if what.by else set()
@@ -309,17 +283,12 @@ WHOLE_SCENARIOS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class CategoryTrends:
-    """Counts of days; what happens is between the first and the second value.
-
-    Attributes
-    ----------
-    clients : "new", "same" or "others"
-        Other clients every day, the same ones always, or the same but for others from day 8 on.
-    """
+    """Counts of days; what happens is between the first and the second value."""
 
     name: str
     metric: Metric
     shares: FloatArray
+    # other clients every day, the same ones always, or the same but for others from day 8 on
     clients: str = "new"
     what: Happening = Happening(taker=1)
     n: int = 10_000

@@ -94,13 +94,7 @@ def oracle_detections(
     Where these are too many for least squares, the oracle's model is what our search makes of them
     alone.
 
-    Parameters
-    ----------
-    counts : CohortCounts
-    params : RapporParams
-    candidates : tuple of str
-    present : bool array, shape (n,)
-    alpha : float
+    present: shape (n,)
     """
     rows = np.flatnonzero(present)
     if not len(rows):

@@ -33,145 +33,86 @@ TOTAL_VARIATION_RATIO = 1.05
 
 @dataclass(frozen=True, slots=True)
 class StringsTrial:
-    """How the strings of one trial were decoded.
+    """How the strings of one trial were decoded."""
 
-    Attributes
-    ----------
-    candidates : int
-        Strings that were looked for; 0 of open strings.
-    ours : Score
-        Of the decoder (Benjamini-Hochberg at `ALPHA`).
-    baseline : Score or None
-        Of least squares with the two-standard-error rule on the same counts; not of open strings.
-    oracle : int or None
-        Names that the oracle finds and somebody holds; not of open strings.
-    unknown_covered, unlisted_covered : bool, or None where the decoder doesn't tell
-        Whether the 95% interval of the mass that isn't detected holds the truth; of the mass that
-        isn't listed.
-    seconds : float
-        CPU time of the decoder.
-    if_listed : int or None
-        Of open strings, names that would be found if all had been listed and reported whole.
-    """
-
-    candidates: int
-    ours: Score
+    candidates: int  # strings that were looked for; 0 of open strings
+    ours: Score  # of the decoder (Benjamini-Hochberg at `ALPHA`)
+    # of least squares with the two-standard-error rule on the same counts; not of open strings
     baseline: Score | None
-    oracle: int | None
+    oracle: int | None  # names that the oracle finds and somebody holds; not of open strings
+    # unknown_covered, unlisted_covered: Whether the 95% interval of the mass that isn't detected
+    # holds the truth; of the mass that isn't listed
     unknown_covered: bool | None
     unlisted_covered: bool | None
-    seconds: float
+    seconds: float  # CPU time of the decoder
+    # of open strings, names that would be found if all had been listed and reported whole
     if_listed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CellsTrial(Generic[ScoreT]):
-    """How the categories, or the table, of one trial were decoded.
+    """How the categories, or the table, of one trial were decoded."""
 
-    Attributes
-    ----------
-    cells : int
-        How many there are.
-    score : Score or JointScore
-        Of their shares among the population that clients are drawn from.
-    seconds : float
-        CPU time of the decoder.
-    """
-
-    cells: int
-    score: ScoreT
-    seconds: float
+    cells: int  # how many there are
+    score: ScoreT  # of their shares among the population that clients are drawn from
+    seconds: float  # CPU time of the decoder
 
 
 @dataclass(frozen=True, slots=True)
 class TableBounds:
-    """What is promised of a table; nothing where a bound is infinite, or the least 0.
+    """What is promised of a table; nothing where a bound is infinite, or the least 0."""
 
-    Attributes
-    ----------
-    variation, refit_variation : float
-        Most total variation of the constrained shares, and of `refit`.
-    rejected : (float, float)
-        Least and most chance that independence is rejected at .05.
-    """
-
+    # variation, refit_variation: Most total variation of the constrained shares, and of `refit`
     variation: float = math.inf
     refit_variation: float = math.inf
+    # least and most chance that independence is rejected at .05
     rejected: tuple[float, float] = (0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """Figures of one case over its trials.
+    """Figures of one case over its trials."""
 
-    Attributes
-    ----------
-    case : str
-        The case's name.
-    runs, candidates : int
-        Trials; candidates, or cells, of each.
-    detected, true_positives : Figure
-        Names a run; of tables cells, which are all held by someone.
-    coverage, coverage_detected : Figure
-        Of the 95% intervals over all candidates, over all detected ones of all runs.
-    false_share : Figure
-        False names among the detected; of tables, false ones among the cells that are said to
-        depart from independence.
-    any_false : Figure
-        Share of runs with a false name.
-    total_variation, baseline_variation : Figure
-        Over the detected, of the decoder and of the baseline.
-    total_variation_all, baseline_variation_all : Figure
-        Over all strings.
-    baseline_false_share : Figure
-        False names among those that the baseline detects.
-    oracle : Figure
-        Names that the oracle finds and somebody holds.
-    if_listed : Figure
-        Of open strings, names that would be found if all had been listed and reported whole.
-    coverage_unknown, coverage_unlisted : Figure
-        Of the 95% intervals of the mass that isn't detected, and isn't listed, over the runs that
-        tell it.
-    coverage_common, coverage_margins, coverage_conditionals, coverage_strength : Figure
-        Of tables, of the 95% intervals of cells with a true share above .002, of margins, of shares
-        among the clients with another value, and of Cramer's V.
-    refit_variation : Figure
-        Of tables, total variation of the column `refit`; `total_variation` and
-        `total_variation_all` are those of the constrained shares, over all cells.
-    rejected : Figure
-        Of tables, share of runs in which independence was rejected.
-    seconds : Figure
-        CPU time of a decoding.
-    broken : tuple of str
-        What is promised and wasn't kept.
-    """
-
-    case: str
-    runs: int
+    case: str  # the case's name
+    runs: int  # runs, candidates: Trials; candidates, or cells, of each
     candidates: int
+    # detected, true_positives: Names a run; of tables cells, which are all held by someone
     detected: Figure
     true_positives: Figure
+    # coverage, coverage_detected: Of the 95% intervals over all candidates, over all detected ones
+    # of all runs
     coverage: Figure
-    seconds: Figure
-    broken: tuple[str, ...]
+    seconds: Figure  # CPU time of a decoding
+    broken: tuple[str, ...]  # what is promised and wasn't kept
+    # total_variation, baseline_variation: Over the detected, of the decoder and of the baseline
     total_variation: Figure
-    total_variation_all: Figure
+    total_variation_all: Figure  # total_variation_all, baseline_variation_all: Over all strings
     coverage_detected: Figure = UNKNOWN
+    # false names among the detected; of tables, false ones among the cells that are said to depart
+    # from independence
     false_share: Figure = UNKNOWN
-    any_false: Figure = UNKNOWN
+    any_false: Figure = UNKNOWN  # share of runs with a false name
     baseline_variation: Figure = UNKNOWN
     baseline_variation_all: Figure = UNKNOWN
-    baseline_false_share: Figure = UNKNOWN
-    oracle: Figure = UNKNOWN
+    baseline_false_share: Figure = UNKNOWN  # false names among those that the baseline detects
+    oracle: Figure = UNKNOWN  # names that the oracle finds and somebody holds
+    # of open strings, names that would be found if all had been listed and reported whole
     if_listed: Figure = UNKNOWN
+    # coverage_unknown, coverage_unlisted: Of the 95% intervals of the mass that isn't detected, and
+    # isn't listed, over the runs that tell it
     coverage_unknown: Figure = UNKNOWN
     coverage_unlisted: Figure = UNKNOWN
+    # coverage_common, coverage_margins, coverage_conditionals, coverage_strength: Of tables, of the
+    # 95% intervals of cells with a true share above .002, of margins, of shares among the clients
+    # with another value, and of Cramer's V
     coverage_common: Figure = UNKNOWN
     coverage_margins: Figure = UNKNOWN
     coverage_conditionals: Figure = UNKNOWN
     coverage_strength: Figure = UNKNOWN
+    # of tables, total variation of the column `refit`; `total_variation` and `total_variation_all`
+    # are those of the constrained shares, over all cells
     refit_variation: Figure = UNKNOWN
-    rejected: Figure = UNKNOWN
+    rejected: Figure = UNKNOWN  # of tables, share of runs in which independence was rejected
 
 
 def variation_ratios(results: Sequence[CaseResult]) -> list[float]:

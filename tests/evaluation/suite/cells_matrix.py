@@ -68,26 +68,13 @@ _PROMISED = {
 
 @dataclass(frozen=True, slots=True)
 class JointCase:
-    """One line of the suite's table; every client reports once.
+    """One line of the suite's table; every client reports once."""
 
-    Attributes
-    ----------
-    sizes : str
-        As `parse_sizes` takes them.
-    reports : int
-    epsilon : float
-        Of a client's only report: f = 0, p = 1 / (e^epsilon + 1), q = 1/2.
-    partners : int
-        Percent of the clients who hold the partners of their first field's value.
-    bounds : TableBounds
-        What is promised of it.
-    """
-
-    sizes: str
+    sizes: str  # as `parse_sizes` takes them
     reports: int
-    epsilon: float
-    partners: int
-    bounds: TableBounds = _NO_BOUNDS
+    epsilon: float  # of a client's only report: f = 0, p = 1 / (e^epsilon + 1), q = 1/2
+    partners: int  # percent of the clients who hold the partners of their first field's value
+    bounds: TableBounds = _NO_BOUNDS  # what is promised of it
 
     @property
     def name(self) -> str:
@@ -159,25 +146,14 @@ def _bounds(reports: int, epsilon: int, partners: int) -> TableBounds:
 
 @dataclass(frozen=True, slots=True)
 class EnumCase:
-    """One line of the suite's table.
+    """One line of the suite's table."""
 
-    Attributes
-    ----------
-    categories, clients : int
-        Those that nobody is in included; who reports.
-    epsilon : float
-        Of a report.
-    response : str
-        "subset", of the best size, or "bits": p = 1 / (e^epsilon + 1), q = 1/2.
-    periods : int
-        In each of which every client reports once.
-    """
-
-    categories: int
+    categories: int  # categories, clients: Those that nobody is in included; who reports
     clients: int
-    epsilon: float
+    epsilon: float  # of a report
+    # "subset", of the best size, or "bits": p = 1 / (e^epsilon + 1), q = 1/2
     response: str = "subset"
-    periods: int = 1
+    periods: int = 1  # in each of which every client reports once
 
     @property
     def name(self) -> str:

@@ -64,35 +64,19 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ListedCase:
-    """One line of the suite's table.
+    """One line of the suite's table."""
 
-    Attributes
-    ----------
-    distribution : str
-        As `family_shares` takes it.
-    unique, reports : int
-        Values that the population holds; reports, one a client.
-    k, h, m : int
-        Bits, hash functions and cohorts.
-    privacy : str
-        A key of `PRIVACY`.
-    extra : float
-        Candidates that nobody holds, as a multiple of `unique`.
-    missing : float
-        Share of the values that are not among the candidates; 1 makes a null case.
-    periods : int
-        In each of which every client reports once, with new coins and in a new cohort.
-    """
-
-    distribution: str
-    unique: int
+    distribution: str  # as `family_shares` takes it
+    unique: int  # unique, reports: Values that the population holds; reports, one a client
     reports: int
-    k: int
+    k: int  # k, h, m: Bits, hash functions and cohorts
     h: int
     m: int
-    privacy: str
-    extra: float
+    privacy: str  # A key of `PRIVACY`
+    extra: float  # candidates that nobody holds, as a multiple of `unique`
+    # share of the values that are not among the candidates; 1 makes a null case
     missing: float = 0.1
+    # in each of which every client reports once, with new coins and in a new cohort
     periods: int = 1
 
     @property
@@ -207,10 +191,7 @@ def run_suite(
 def matching(cases: Sequence[AnyCase], patterns: Sequence[str]) -> tuple[AnyCase, ...]:
     """Return the cases whose names match any pattern, such as `*null*` or `zipf1-*`; all if none.
 
-    Raises
-    ------
-    ValueError
-        If a pattern matches no case.
+    Raises ValueError: If a pattern matches no case.
     """
     if not patterns:
         return tuple(cases)

@@ -51,30 +51,15 @@ _ALPHABETS = dict.fromkeys(("census", "surnames", "random"), string.ascii_letter
 
 @dataclass(frozen=True, slots=True)
 class OpenCase:
-    """One line of the suite's table; every client reports once.
+    """One line of the suite's table; every client reports once."""
 
-    Attributes
-    ----------
-    population : str
-        A key of `POPULATIONS`.
-    reports : int
-    epsilon : float
-        Of a client's only report: f = 0, p = 1 / (e^epsilon + 1), q = 1/2.
-    steps : tuple of int
-        Lengths of the prefixes.
-    k, cohorts : int
-        Bits of a filter; cohorts of each step.
-    is_null : bool
-        Whether no string is common enough to be found.
-    """
-
-    population: str
+    population: str  # A key of `POPULATIONS`
     reports: int
-    epsilon: float
-    steps: tuple[int, ...]
-    k: int = 256
+    epsilon: float  # of a client's only report: f = 0, p = 1 / (e^epsilon + 1), q = 1/2
+    steps: tuple[int, ...]  # lengths of the prefixes
+    k: int = 256  # k, cohorts: Bits of a filter; cohorts of each step
     cohorts: int = 256
-    is_null: bool = False
+    is_null: bool = False  # whether no string is common enough to be found
 
     @property
     def name(self) -> str:

@@ -47,10 +47,7 @@ _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
 def suite_estimates(results: Sequence[CaseResult]) -> Estimates:
     """Return what the suite measured, and whether promises were kept.
 
-    Parameters
-    ----------
-    results : sequence of CaseResult
-        At least one.
+    results: At least one.
     """
     rows = [_row(result) for result in results]
     types = {name: type(value) for name, value in rows[0].items()}

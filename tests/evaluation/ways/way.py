@@ -31,29 +31,15 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work on what is written first.
+    """Work on what is written first."""
 
-    Attributes
-    ----------
-    title : str
-        What is done.
-    unit, found : str
-        Of what there is so much; what is counted or found of it.
-    size : int
-        How much, unless asked for another.
-    ways : tuple of str
-    write : callable
-        Writes so much of it into a folder.
-    do : callable
-        Does the work in a way, on a folder, and calls when it begins.
-    """
-
-    title: str
-    unit: str
+    title: str  # what is done
+    unit: str  # unit, found: Of what there is so much; what is counted or found of it
     found: str
-    size: int
+    size: int  # how much, unless asked for another
     ways: tuple[str, ...]
-    write: Callable[[Path, int], None]
+    write: Callable[[Path, int], None]  # writes so much of it into a folder
+    # does the work in a way, on a folder, and calls when it begins
     do: Callable[[str, Path, Callable[[], None]], Done]
 
     def measure(self, way: str, folder: Path) -> dict[str, Any]:

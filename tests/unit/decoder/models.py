@@ -94,37 +94,22 @@ def members_of(
 
 
 class Textbook(NamedTuple):
-    """Generalised least squares of free columns, by dense algebra.
+    """Generalised least squares of free columns, by dense algebra."""
 
-    Attributes
-    ----------
-    coefficients, covariance
-        Of the free columns.
-    scores : float64 array, shape (m * k,)
-        V^-1 (y - X beta).
-    influence : float64 array, shape (m * k, columns)
-        How each row moves each coefficient.
-    """
-
-    coefficients: FloatArray
+    coefficients: FloatArray  # coefficients, covariance: Of the free columns
     covariance: FloatArray
-    scores: FloatArray
-    influence: FloatArray
+    scores: FloatArray  # shape (m * k,): V^-1 (y - X beta)
+    influence: FloatArray  # shape (m * k, columns): how each row moves each coefficient
 
 
 def textbook(fit: Fit, rates: FloatArray, free: BoolArray, drawn: BoolArray,
              more: FloatArray | None = None) -> Textbook:  # fmt: skip
     """Fit the marked rows of a fit's basis at its weights: y = X beta + Z gamma + noise.
 
-    Parameters
-    ----------
-    fit : Fit
-        Whose basis, weights and distribution of gamma are taken.
-    rates : float64 array, shape (m * k,)
-    free, drawn : bool array, shape (1 + a,)
-        Columns of X, and of Z.
-    more : float64 array, shape (m * k,), optional
-        One more column of X, the last.
+    fit: Whose basis, weights and distribution of gamma are taken.
+    rates: shape (m * k,)
+    free, drawn: shape (1 + a,): Columns of X, and of Z.
+    more: shape (m * k,): One more column of X, the last.
     """
     rows, basis = fit.weights > 0, fit.basis.toarray()
     columns = basis[free] if more is None else np.vstack([basis[free], more])

@@ -84,10 +84,7 @@ Law = dict[Any, float]
 def message_law(value: tuple[frozenset[int], ...], params: RapporParams, reports: int) -> Law:
     """Return the law of a client's message: its cohort, and how often it reported each bit.
 
-    Parameters
-    ----------
-    value : tuple of frozenset
-        The true bits in each cohort.
+    value: The true bits in each cohort.
     """
     counts = np.arange(reports + 1)
     of_zero, of_one = (stats.binom.pmf(counts, reports, rate) for rate in (params.p, params.q))
