@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from hubbub.decoder import Estimates, decode_metric, decode_rappor
+from hubbub.decoder import Estimates, decode_metric
 from hubbub.decoder.cli import main
 from hubbub.inference.errors import CandidateError, UndecodableError
 from hubbub.protocol.errors import OptionError
@@ -123,27 +123,6 @@ def test_result_is_the_commands(folder, metric, options):
         file = io.BytesIO()
         write_csv(result, file)
         assert file.getvalue() == written.read_bytes()
-
-
-def test_provenance_tells_a_list_from_a_file(folder):
-    store = f"sqlite:///{folder}/hubbub.db"
-    result = decode_metric("homepage", metrics=folder / "metrics.toml", store=store,
-                           candidates=CANDIDATES, method="regression")  # fmt: skip
-    sources = result.document()["provenance"]["sources"]  # type: ignore[index]
-    assert sources[0] == {
-        "role": "candidates",
-        "name": "a list",
-        "sha256": hashlib.sha256("".join(f"{c}\n" for c in CANDIDATES).encode()).hexdigest(),
-    }
-
-
-def test_files_of_other_programs_are_decoded_too(tmp_path):
-    held = {"a": 3_000, "b": 2_000}
-    params = Params(k=32, h=2, m=16, p=0.25, q=0.75, f=0.25)
-    files = write_reports_of(tmp_path, params, held, [*held, "c", "d"])
-    result = decode_rappor(files.params, counts=files.counts, map=files.map)
-    found = pl.DataFrame(result).filter("detected")
-    assert set(found["string"]) == set(held)
 
 
 def test_decoding_works_where_a_loop_is_running(folder):

@@ -243,37 +243,6 @@ def test_table_says_how_many_rows_it_leaves_out():
     assert "and 7 more; --output writes them all" in text
 
 
-def test_summary_names_what_a_reader_must_know():
-    text = shown(make_decoding(["a", "twin"], [0.5, math.nan], [True, False]))
-    for part in (
-        "1,000",
-        "16 (1 without reports)",
-        "epsilon of one report  4.4",
-        "1 at a false discovery rate of at most 0.05",
-        "a share of 3.000% is found with probability 0.9",
-        "21.1% to 28.9% of the population hold none of the detected strings",
-        "1 candidates set the same bits as another one",
-    ):
-        assert part in text
-
-
-@pytest.mark.parametrize(
-    ("limit", "text"),
-    [
-        (math.nan, "not known: no candidate can be distinguished from all others"),
-        (math.inf, "none: with so few cohorts and hashes"),
-        (2.5, "none: with so few reports, no share at all is found with probability 0.9"),
-    ],
-)
-def test_detection_limit_that_is_no_share_is_said_in_words(limit, text):
-    assert limit_line(limit).startswith(text)
-
-
-def test_terminal_leaves_empty_what_the_data_cannot_tell():
-    decoding = make_decoding(["a", "b"], [math.nan] * 2, [False] * 2, unknown_share=math.nan)
-    assert "nan" not in shown(decoding)
-
-
 HONEST = make_anomalies()
 
 

@@ -265,11 +265,6 @@ def test_no_client_spends_more_than_the_registrys_budget(sense):
     assert "account" in total.theorem
 
 
-def test_a_budget_bounds_no_history_whose_changes_are_heard():
-    registry = make_registry(make_metric("a"), lifetime_epsilon=50.0)
-    assert together(registry, PlanAssumptions())["epsilon_registry_any_history"].value == math.inf
-
-
 def test_the_division_of_the_budget_is_among_the_figures():
     metrics = make_metric("a"), make_metric("b", period_days=7, max_periods=3)
     found = together(make_registry(*metrics, lifetime_epsilon=40.0), PlanAssumptions())
@@ -305,12 +300,6 @@ def test_reports_of_a_permanent_response_are_linked_and_one_time_reports_cannot_
     once = by_key(ONE_TIME, PlanAssumptions(reports=1_000))
     assert all(math.isnan(value) for key, value in once.items() if key.startswith("link"))
     assert "linked_share" not in by_key(page, PlanAssumptions())
-
-
-def test_every_figure_names_its_theorem():
-    figures = metric_figures(make_metric(), PlanAssumptions(reports=10_000))
-    assert all(figure.theorem for figure in figures)
-    assert len({figure.key for figure in figures}) == len(figures)
 
 
 @pytest.mark.parametrize(

@@ -91,27 +91,6 @@ def test_no_string_breaks_the_page_or_hides_in_it(strings):
     assert not INVISIBLE.search(page.html)
 
 
-@pytest.mark.parametrize(
-    ("limit", "text"),
-    [
-        (math.nan, "differs from all others"),
-        (math.inf, "so few cohorts"),
-        (2.5, "so few rep"),
-    ],
-)
-def test_headline_says_why_nothing_could_be_found(limit, text):
-    decoding = make_decoding(["a"], detected=[False])
-    decoding = replace(decoding, summary=replace(decoding.summary, detection_limit=limit))
-    assert text in headline(decoding)
-
-
-def test_long_lists_are_cut_and_said_to_be():
-    n = ROWS_IN_REPORT + 7
-    page = page_of(make_decoding([f"name {i}" for i in range(n)]))
-    assert "… and 7 more" in page.html
-    assert len(page.html) < 1_000_000
-
-
 def test_what_the_data_cannot_tell_leaves_no_nan():
     decoding = make_decoding(["a", "b"], [math.nan] * 2, [False] * 2, unknown_share=math.nan)
     page = page_of(decoding)

@@ -383,14 +383,6 @@ def test_chance_announces_nothing_in_thirty_looks():
     assert naive > runs / 2
 
 
-def test_alarm_is_news_as_long_as_it_lasts():
-    warning = Finding("fit", "fit", "bad", None, Level.WARNING)
-    alarm = Finding("forged", "forged", "many", None, Level.ALARM)
-    fact = Finding("reports", "reports", "3", 3)
-    assert [*news.new_findings([warning, alarm, fact], [])] == [warning, alarm]
-    assert [*news.new_findings([warning, alarm, fact], [warning, alarm])] == [alarm]
-
-
 def test_change_that_moves_by_a_day_is_the_same():
     def series(day: str, p_value: float) -> list[dict[str, object]]:
         change = {"form": "shift", "before": 0.1, "after": 0.2, "day": day, "p_value": p_value}

@@ -12,7 +12,6 @@ import pytest
 from pyarrow import parquet
 
 from hubbub.release import BudgetError, DataError, Dataset, LedgerError, QueryError
-from hubbub.release.result import with_all_rows
 from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.formats.writers import write_files
 
@@ -57,10 +56,6 @@ def pairs(found: Estimates) -> list[tuple[str, float]]:
 def total_of(found: Estimates) -> float:
     summary: Any = found.metadata["summary"]
     return float(summary["total"])
-
-
-def answer_of(found: Estimates) -> str:
-    return next(each.text for each in found.findings if each.code == "answer")
 
 
 def test_answers_are_those_of_the_rows(dataset):
@@ -271,13 +266,6 @@ def test_what_is_said_beside_a_release_has_codes(dataset):
     values = {each.code: each.value for each in found}
     assert (values["promise"], values["cost"]) == (0.5, 0.5)
     assert values["remaining"] == 100 * SURE - 0.5
-
-
-def test_a_release_that_could_not_be_written_is_shown_whole(dataset):
-    bins = [f"key {i}" for i in range(50)]
-    found = dataset.histogram("city", epsilon=SURE, bins=bins)
-    assert "key 45" not in repr(found)
-    assert "key 45" in repr(with_all_rows(found))
 
 
 @pytest.mark.parametrize("column", ["city", "note"])

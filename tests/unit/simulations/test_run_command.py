@@ -61,35 +61,6 @@ def test_same_seed_gives_the_same_files(small, tmp_path):
         assert a.read_bytes() == b.read_bytes(), a.name
 
 
-def test_result_tells_the_population_that_was_not_asked_for(hardly_asked):
-    options = result_of(hardly_asked[0])["options"]
-    assert (options["population"], options["unique"]) == ("zipf:1.0", 1_000)
-
-
-def test_earlier_runs_leave_no_picture_in_the_page(extra, tmp_path):
-    shutil.copytree(extra, tmp_path, dirs_exist_ok=True)
-    assert (tmp_path / "p_values.png").exists()
-    assert simulate(*SMALL, "--output", str(tmp_path)).exit_code == 0
-    assert not (tmp_path / "p_values.png").exists()
-    assert "Histogram" not in (tmp_path / "report.html").read_text(encoding="utf-8")
-
-
-def test_what_nothing_is_known_of_is_a_dash(tmp_path):
-    one = ("--unique", "1", "--missing", "0", "--reports", "1", "--k", "8")
-    said = made(tmp_path, *one)
-    assert "nan" not in said
-    assert "precision –" in said
-
-
-def test_audit_that_saw_nothing_says_so(tmp_path):
-    """Eight hashes, each bit set in 1% to 2% of the reports: no report shows all of them."""
-    rare = ("--h", "8", "--f", "0", "--p", "0.01", "--q", "0.02")
-    said = made(tmp_path, *SMALL, *rare)
-    words = " ".join(said.split())
-    assert "saw the most revealing pattern in none of them" in words
-    assert "e^" not in words
-
-
 def test_output_that_can_not_be_is_told_without_a_traceback(tmp_path):
     (tmp_path / "file").touch()
     done = simulate(*SMALL, "--output", str(tmp_path / "file" / "below"))
