@@ -13,7 +13,7 @@ import numpy as np
 
 from factories import make_metric, make_params, make_report, registry_toml
 from hubbub.client import Batch, Metric
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.records import Records
 from hubbub.simulations.experiments.collecting import running_collector

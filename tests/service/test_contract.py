@@ -29,7 +29,7 @@ from schemathesis.transport import SerializationContext
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, Report
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.protocol.errors import CompactError
 from hubbub.protocol.wire import batch_to_compact
 from hubbub.simulations.experiments.collecting import Collector

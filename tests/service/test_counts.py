@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.collector.cli.group import main
 from hubbub.decoder import decode_metric
 from hubbub.inference.errors import UndecodableError

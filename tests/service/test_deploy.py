@@ -21,7 +21,7 @@ from deploy_files import (
     series_in,
     unit,
 )
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.protocol.registry import Registry
 from hubbub.simulations.experiments.collecting import Collector
 from programs import forked_collector

@@ -2,7 +2,7 @@
 
 from factories import make_metric, make_report, registry_toml
 from hubbub.client import Batch, Report
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.responses import Subset
 from programs import forked_collector

@@ -11,7 +11,7 @@ from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, registry_toml
 from hubbub.client import Encoder, Telemetry
 from hubbub.client.state import open_state
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from hubbub.client import Batch, Telemetry
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.simulations.experiments.collecting import Collector
 from programs import forked_collector
 from service.posting import Answer, make_batch, post, send, stored_count

@@ -13,7 +13,7 @@ import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.simulations.experiments.collecting import Collector
 from hubbub.storage import open_store
 from hubbub.storage.schema import revisions

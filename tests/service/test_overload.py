@@ -20,7 +20,7 @@ import pytest
 
 from factories import make_metric
 from hubbub.client import batch_to_json
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.simulations.experiments.collecting import Collector, running_collector
 from service.faults import (
     cpu_seconds,
@@ -260,8 +260,8 @@ def test_connections_that_no_file_is_left_for_are_told_in_one_line(
 
 
 def test_waiting_bytes_beyond_the_most_are_shed_and_the_waiting_ones_stored(metrics_file, database):
-    large, small = make_batch(20), make_batch(2)
-    most = len(batch_to_json(large)) + len(batch_to_json(small)) // 2
+    large, small = make_batch(200), make_batch(2)
+    most = len(batch_to_json(large)) + 6_000  # of its head, but not of another
     options = ["--max-waiting-bytes", str(most)]
     with (
         running_collector(metrics_file, database, options) as collector,
@@ -280,7 +280,7 @@ def test_waiting_bytes_beyond_the_most_are_shed_and_the_waiting_ones_stored(metr
         assert post(collector.url, make_batch(3)).status == 201
     assert answer.status == 429
     assert int(answer.headers["Retry-After"]) > 0
-    assert stored_count(database) == 2 + 20 + 3
+    assert stored_count(database) == 2 + 200 + 3
 
 
 def test_zip_bombs_in_parallel_are_refused_and_memory_stays_bounded(collector):

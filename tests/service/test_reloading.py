@@ -11,7 +11,7 @@ import trustme
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.simulations.experiments.collecting import Collector
 from hubbub.storage import open_store
 from programs import forked_collector

@@ -1,4 +1,4 @@
-"""Refusals, and their answers: RFC 9457 problem details, which tell a client's author the fault."""
+"""Answers, and refusals: RFC 9457 problem details, which name the fault to a client's author."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ import logging
 import math
 import traceback
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
-from hubbub.collector.http1 import HttpResponse
 from hubbub.protocol.errors import HubbubError
 
 _REASONS = {400: "malformed", 413: "too_large", 415: "media_type", 422: "invalid"}
+
+
+class Answer(NamedTuple):
+    """What a request is answered with."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+    fields: tuple[tuple[str, str], ...] = ()  # more of its head
 
 
 class RefusalError(HubbubError):
@@ -81,7 +90,7 @@ def problem(
     unknown: Collection[tuple[str, int]] = (),
     headers: Mapping[str, str] | None = None,
     is_unstored: bool = False,
-) -> HttpResponse:
+) -> Answer:
     """Return an application/problem+json answer; openapi.json says what its members mean.
 
     `detail`: what was wrong and what was expected. `retry_after`: seconds after which to try again;
@@ -105,10 +114,10 @@ def problem(
     fields = tuple((headers or {}).items())
     if retry_after is not None:
         fields += (("Retry-After", str(math.ceil(retry_after))),)
-    return HttpResponse(status, json.dumps(body).encode(), "application/problem+json", fields)
+    return Answer(status, json.dumps(body).encode(), "application/problem+json", fields)
 
 
-def refusal(error: RefusalError) -> HttpResponse:
+def refusal(error: RefusalError) -> Answer:
     """Return the answer that a refusal asks for."""
     return problem(
         error.status,
@@ -121,11 +130,11 @@ def refusal(error: RefusalError) -> HttpResponse:
     )
 
 
-def unexpected(error: Exception, log: logging.Logger) -> HttpResponse:
+def unexpected(error: BaseException | None, log: logging.Logger) -> Answer:
     """Log where an unexpected error was raised, and return the answer 500.
 
     The error's text reaches neither, because it may quote the request.
     """
-    frames = "".join(traceback.format_tb(error.__traceback__))
+    frames = "".join(traceback.format_tb(error.__traceback__)) if error else ""
     log.error("unexpected %s\n%s", type(error).__name__, frames)
     return problem(500, UNEXPECTED)

@@ -24,7 +24,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.decoder.pipeline import decode_metric
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.protocol.metrics import Metric

@@ -9,7 +9,7 @@ import aiohttp
 from hubbub.client import Batch, batch_to_json
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.service import Ports, ServiceFiles, running_ingest
+from hubbub.collector.serving.service import Ingest, Ports, ServiceFiles, running_ingest
 from hubbub.storage import Store, open_store
 
 
@@ -18,18 +18,35 @@ async def serving(
     metrics: Path, store_url: str, **settings: object
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """Serve, and yield a client's session with that address."""
-    given = Settings.model_validate({"metrics": metrics, "store": store_url, **settings})
-    async with open_store(store_url, create=True) as store, serving_from(store, given) as session:
+    async with (
+        running(metrics, store_url, **settings) as ingest,
+        aiohttp.ClientSession(ingest.addresses.public) as session,
+    ):
         yield session
 
 
 @contextlib.asynccontextmanager
-async def serving_from(store: Store, settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
+async def running(metrics: Path, store_url: str, **settings: object) -> AsyncIterator[Ingest]:
+    """Serve, and yield the public side."""
+    given = Settings.model_validate({"metrics": metrics, "store": store_url, **settings})
+    async with open_store(store_url, create=True) as store, running_from(store, given) as ingest:
+        yield ingest
+
+
+@contextlib.asynccontextmanager
+async def running_from(store: Store, settings: Settings) -> AsyncIterator[Ingest]:
     """Serve from a store that is open already."""
     files = ServiceFiles(settings, lambda: settings)
+    async with running_ingest(files, store, Metrics(), Ports(0, None)) as ingest:
+        yield ingest
+
+
+@contextlib.asynccontextmanager
+async def serving_from(store: Store, settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
+    """Serve from a store that is open already, and yield a client's session."""
     async with (
-        running_ingest(files, store, Metrics(), Ports(0, None)) as ingest,
-        aiohttp.ClientSession(ingest.listener.address) as session,
+        running_from(store, settings) as ingest,
+        aiohttp.ClientSession(ingest.addresses.public) as session,
     ):
         yield session
 

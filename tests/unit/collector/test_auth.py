@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from hubbub.collector.access.auth import (
+from hubbub.collector.access import (
     AdminGate,
     AuthError,
     IngestGate,

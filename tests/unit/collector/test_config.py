@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.collector.config.settings import AdminToken, ConfigError, IngestKey, Settings
 from hubbub.collector.config.sources import load, to_toml, toml_value
 from hubbub.storage.errors import mask

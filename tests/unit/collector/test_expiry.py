@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from hubbub.collector.access.auth import generate_secret
+from hubbub.collector.access import generate_secret
 from hubbub.collector.config.settings import AdminToken, IngestKey, Settings
 from hubbub.collector.operations.expiry import certificate_ends, expiries
 

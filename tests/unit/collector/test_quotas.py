@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.collector.access.admission import Quotas, TokenBucket
+from hubbub.collector.access import Quotas, TokenBucket
 from hubbub.collector.config.settings import LEAST_CHARGE, IngestKey
 
 RATES = st.floats(1e-3, 1e9)

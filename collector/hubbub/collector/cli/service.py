@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 import click
 from pydantic import ValidationError
 
-from hubbub.collector.access.auth import Purpose, generate_secret
+from hubbub.collector.access import Purpose, generate_secret
 from hubbub.collector.cli.group import cli_errors, config_option, read_configuration
 from hubbub.collector.config.settings import Scope, Settings
 from hubbub.collector.config.sources import describe_default, load, to_toml, toml_value

@@ -20,19 +20,14 @@ from typing import cast
 import msgspec
 from aiohttp import web
 
-from hubbub.collector.access.auth import AdminGate
+from hubbub.collector.access import AdminGate
 from hubbub.collector.config.settings import Scope, Settings
-from hubbub.collector.http1 import HttpResponse
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
 from hubbub.collector.operations.watching import Watch
-from hubbub.collector.problems import RefusalError, problem, refusal, unexpected
-from hubbub.collector.serving.admin_connections import (
-    AdminConnections,
-    aiohttp_response,
-    quiet_logger,
-)
-from hubbub.collector.serving.listening import listening
+from hubbub.collector.problems import Answer, RefusalError, problem, refusal, unexpected
+from hubbub.collector.serving.app import check_strictly
+from hubbub.collector.serving.connections import Connections, Limits, listening, to_response
 from hubbub.collector.serving.service import ServiceFiles
 from hubbub.protocol.registry import Registry
 from hubbub.storage import MetricVersion, Store
@@ -240,11 +235,12 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 async def _problems(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Answer every failure with a problem document."""
     try:
+        check_strictly(request)
         if request.body_exists:
             raise RefusalError(413, "too_large", f"body: {request.method} takes none")
         return await handler(request)
     except RefusalError as error:
-        answer = aiohttp_response(refusal(error))
+        answer = to_response(refusal(error))
         if request.body_exists:  # it isn't read, so it would be taken for the next request
             answer.force_close()
         return answer
@@ -253,24 +249,46 @@ async def _problems(request: web.Request, handler: _Handler) -> web.StreamRespon
     except web.HTTPException as error:
         allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
         detail = f"{request.method} {request.path[:80]}: {error.reason}"
-        return aiohttp_response(problem(error.status, detail, headers=allow))
+        return to_response(problem(error.status, detail, headers=allow))
     except (ConnectionError, TimeoutError):
         raise
     except Exception as error:
         return _unless_begun(request, unexpected(error, _log))
 
 
-def _unless_begun(request: web.Request, answer: HttpResponse) -> web.Response:
+def _unless_begun(request: web.Request, answer: Answer) -> web.Response:
     if request.writer.output_size:
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionAbortedError
-    return aiohttp_response(answer)
+    return to_response(answer)
 
 
-_CLOSE_SECONDS = 1.0  # what requests under way get when the service ends; nothing is lost with them
 _CONNECTIONS = 64  # operators and scrapers are few
+_REQUEST_BYTES = 2**16  # requests here have no bodies, and short heads
 _BACKLOG = 128  # asyncio's own is 100; these come seldom together
+
+
+class _Application:
+    """Counts what happens to connections (a `connections.Application`)."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def refuse(self, error: RefusalError) -> Answer:
+        return refusal(error)
+
+    def fail(self, error: BaseException | None) -> Answer:
+        return unexpected(error, _log)
+
+    def shed(self, reason: str) -> RefusalError:
+        return RefusalError(429, f"shed_{reason}", f"too many {reason} are under way already")
+
+    def turned_away(self) -> None:
+        self._metrics.shed("admin_connections")
+
+    def left(self) -> None:
+        """Operators may leave."""
 
 
 @asynccontextmanager
@@ -282,22 +300,25 @@ async def running_admin_listener(
     Raises `HubbubError` if the address can't be listened on.
     """
     settings = files.current.settings
-    app = make_admin_app(lambda: files.current, store, metrics)
-    runner = web.AppRunner(
-        app, access_log=None, logger=quiet_logger(), shutdown_timeout=_CLOSE_SECONDS
-    )
+    runner = web.AppRunner(make_admin_app(lambda: files.current, store, metrics), access_log=None)
     await runner.setup()
+    # The application's requests and answers, but not its connections.
+    server = cast("web.Server", runner.server)
+    limits = Limits(
+        _CONNECTIONS,
+        _CONNECTIONS,
+        _REQUEST_BYTES,
+        _CONNECTIONS * _REQUEST_BYTES,
+        settings.header_seconds,
+        settings.body_seconds,
+    )
+    connections = Connections(
+        _Application(metrics),
+        server.request_handler,
+        limits,
+        request_factory=server.request_factory,
+    )
     try:
-        # The application's requests and answers, but not its connections.
-        server = cast("web.Server", runner.server)
-        connections = AdminConnections(
-            server.request_handler,
-            request_factory=server.request_factory,
-            most=_CONNECTIONS,
-            idle_seconds=settings.header_seconds,
-            send_seconds=settings.body_seconds,
-            turned_away=lambda: metrics.shed("admin_connections"),
-        )
         async with listening(
             connections, settings.admin_host, port, kind="admin-", backlog=_BACKLOG
         ) as listener:

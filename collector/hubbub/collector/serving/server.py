@@ -18,7 +18,7 @@ from pathlib import Path
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics, shared_directory
-from hubbub.collector.serving.listening import reserved_port
+from hubbub.collector.serving.connections import reserved_port
 from hubbub.collector.serving.service import (
     Addresses,
     Ports,

@@ -1,1 +1,0 @@
-"""Keys and tokens, quotas, and the bound on what is under way."""

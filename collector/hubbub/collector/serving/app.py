@@ -1,0 +1,481 @@
+"""The public routes: a request into a batch, stored and answered; probes; and what is refused.
+
+What is cheap to check is checked first: the key, the type and the room before there is a body.
+Nothing about a request's sender is read, kept or logged. Invariants: an answer 200 or 201 means the
+reports are durable; every failure becomes a problem document that quotes no secret, and is counted;
+the probes of an orchestrator are never shed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import re
+import secrets
+import shutil
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from importlib.resources import files as resources
+from pathlib import Path
+from typing import TypeAlias, cast
+
+from aiohttp import HttpVersion11, web
+
+from hubbub.collector.access import Admission
+from hubbub.collector.config.settings import Settings
+from hubbub.collector.ingest.body import check_encoding, decompress
+from hubbub.collector.ingest.commit import GroupCommit
+from hubbub.collector.ingest.reader import BatchReader, check_media_type
+from hubbub.collector.ingest.report_validator import ReportValidator
+from hubbub.collector.ingest.slice_limit import SliceLimit
+from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.problems import Answer, RefusalError, problem, refusal, unexpected
+from hubbub.collector.serving.connections import Connection, Connections, NotHttpError, to_response
+from hubbub.protocol.errors import SwitchError
+from hubbub.protocol.switch import MOST_BYTES, SwitchFile
+from hubbub.storage import NewBatch, Store
+from hubbub.storage.errors import StoreError
+
+_GOOD_FOR_SECONDS = 1.0  # however many probes ask, the store is asked once a second
+_PATIENCE_SECONDS = 5.0  # orchestrators give a probe up after 1 to 10 seconds
+_MOST_LOOKUPS = 16  # one looks and 15 wait, some milliseconds each
+_LARGE = 2**14
+"""A body from so many bytes on takes up to a tenth of a second to check: one at a time."""
+_STORE_FAILED = "the store failed; send the same batch again"
+_NOT_READY = "not ready"
+"""Strangers read these: why is in the log and in the metrics."""
+
+_GIVEN_ONCE = {b"authorization", b"content-encoding", b"content-length", b"content-type", b"host"}
+_HOST = re.compile(r"[!$&'()*+;=:\[\]%._~0-9A-Za-z-]*", re.ASCII)
+
+_log = logging.getLogger("hubbub.collector")
+
+Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[Answer]]
+Routes: TypeAlias = Mapping[str, Mapping[str, Handler]]
+
+_PREFLIGHT = Answer(
+    200,
+    b"",
+    fields=(
+        ("Access-Control-Allow-Methods", "POST"),
+        ("Access-Control-Allow-Headers", "Authorization, Content-Type"),
+        ("Access-Control-Max-Age", "86400"),
+    ),
+)
+
+
+def check_strictly(request: web.BaseRequest) -> None:
+    """Refuse what aiohttp takes and somebody in between could have read in another way.
+
+    Raises `RefusalError`: 400.
+    """
+    headers = request.headers
+    names = [name.lower() for name, _ in request.raw_headers]
+    if len(names) > len(set(names)) and any(names.count(name) > 1 for name in _GIVEN_ONCE):
+        raise NotHttpError()
+    coding = headers.get("Transfer-Encoding")
+    if coding is not None and (
+        coding.lower() != "chunked"
+        or "Content-Length" in headers
+        or request.version != HttpVersion11
+    ):
+        raise NotHttpError()
+    if not _HOST.fullmatch(headers.get("Host", "")):
+        raise NotHttpError()
+
+
+class App:
+    """What a listener answers (a `connections.Application`).
+
+    `routes`: what answers, by path and method. Only the method POST takes a body. `metrics`: where
+    answers that aren't 2xx are counted. `kind`: what its connections are counted under.
+    `draining`: set it to close each connection with its next answer.
+    """
+
+    def __init__(
+        self, routes: Routes, metrics: Metrics, settings: Settings, kind: str = "connections"
+    ) -> None:
+        self.draining = False
+        self._routes = routes
+        self._metrics = metrics
+        self._retry_after = settings.retry_after_seconds
+        self._origins = frozenset(settings.cors_origins.split())
+        self._kind = kind
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request."""
+        is_clear = True  # where the next request begins
+        await cast("Connection", request.protocol).listener.line.turn()
+        try:
+            check_strictly(request)
+            answer = await self._answer(request)
+        except RefusalError as error:
+            answer, is_clear = self.refuse(error), not isinstance(error, NotHttpError)
+        except ConnectionError:  # it left, which `left` counts
+            answer = problem(400, "body: incomplete")
+        except Exception as error:
+            answer = self.fail(error)
+        response = to_response(answer)
+        if self._origins:
+            self._tell_origin(request.headers.get("Origin", ""), response)
+        if self.draining or not (is_clear and request.content.is_eof()):
+            response.force_close()
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> Answer:
+        connection = cast("Connection", request.protocol)
+        if connection.refusal is not None:
+            error, connection.refusal = connection.refusal, None
+            raise error
+        path, method = request.path, request.method
+        handlers = self._routes.get(path)
+        if handlers is None:
+            raise RefusalError(404, "not_found", f"{path[:80]!r}: no such path")
+        handler = handlers.get(method)
+        if handler is None:
+            allowed = ",".join(handlers)
+            detail = f"{method[:20]}: must be one of: {allowed}"
+            raise RefusalError(405, "method", detail, headers={"Allow": allowed})
+        if method != "POST" and request.body_exists:
+            raise RefusalError(413, "too_large", f"body: {method} takes none")
+        return await handler(request)
+
+    def _tell_origin(self, origin: str, response: web.Response) -> None:
+        """Let a page of an allowed origin read the answer."""
+        response.headers["Vary"] = "Origin"
+        response.headers["Access-Control-Expose-Headers"] = "Retry-After"
+        if origin in self._origins:
+            response.headers["Access-Control-Allow-Origin"] = origin
+
+    def refuse(self, error: RefusalError) -> Answer:
+        """Count a refusal, and return its answer."""
+        self._metrics.request(error.status, error.reason)
+        if error.status == 429:
+            self._metrics.shed(error.reason)
+        if error.key is not None:
+            self._metrics.key_refused(error.key, error.reason)
+        return refusal(error)
+
+    def fail(self, error: BaseException | None) -> Answer:
+        """Count an error that is no refusal, and return its answer."""
+        if isinstance(error, StoreError):
+            self._metrics.request(503, "store")
+            _log.debug("the store failed: %s", error)
+            return problem(503, _STORE_FAILED, retry_after=self._retry_after)
+        self._metrics.request(500, "unexpected")
+        return unexpected(error, _log)
+
+    def shed(self, reason: str) -> RefusalError:
+        """Return the refusal of what there is no room for.
+
+        Clients are told to wait between once and twice as long, at random, so that they don't all
+        come back at the same moment.
+        """
+        wait = self._retry_after * (1 + secrets.randbelow(1001) / 1000)
+        detail = f"too busy: too many {reason} are under way already"
+        return RefusalError(429, f"shed_{reason}", detail, retry_after=wait)
+
+    def turned_away(self) -> None:
+        """Count a connection that was closed for want of room."""
+        self._metrics.shed(self._kind)
+
+    def left(self) -> None:
+        """Count a client that left before its answer."""
+        self._metrics.request(499, "gone")
+
+
+class Reports:
+    """Answers POST /v1/reports.
+
+    `connections`: those of the listener; set before the first request.
+    """
+
+    connections: Connections
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        commit: GroupCommit,
+        validator: ReportValidator,
+        metrics: Metrics,
+    ) -> None:
+        self._admission = Admission(settings)
+        self._store = store
+        self._commit = commit
+        self._validator = validator
+        self._metrics = metrics
+        self._under_way = 0
+        self._is_over = asyncio.Event()
+        self._large = asyncio.Lock()
+        self._looking, self._lookers = asyncio.Lock(), 0
+
+    def use(self, settings: Settings, reader: BatchReader, slice_limit: SliceLimit) -> None:
+        """Go by these keys, this reader and this limit from now on."""
+        self._settings = settings
+        self._admission.use(settings)
+        self._reader = reader
+        self._slice_limit = slice_limit
+
+    async def post(self, request: web.BaseRequest) -> Answer:
+        """Store a batch.
+
+        Raises `RefusalError`: 401 without a good key, 415 for a type or encoding that isn't known,
+        429 if too many requests are under way or the key's quota is used up, and what is wrong with
+        the body. Raises `StoreError`.
+        """
+        headers = request.headers
+        key = self._admission.key(headers.get("Authorization"))
+        media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        check_media_type(media_type)
+        encoding = check_encoding(headers.get("Content-Encoding", ""))
+        if self._under_way >= self._settings.max_requests:
+            raise self.connections.application.shed("requests")
+        self._under_way += 1
+        begun = time.perf_counter()
+        try:
+            body = await self._read(request)
+            if len(body) < _LARGE and not encoding:
+                batch = self._batch(body, media_type)
+            else:
+                async with self._large:
+                    try:
+                        if encoding:
+                            body = decompress(body, encoding, self._settings.max_body_bytes)
+                            cast("Connection", request.protocol).hold(len(body))
+                        batch = self._batch(body, media_type)
+                    finally:
+                        await asyncio.sleep(0)  # a look at the sockets before the next
+            return await self._store_and_answer(batch, key)
+        finally:
+            self._metrics.answered(time.perf_counter() - begun)
+            self._under_way -= 1
+            if not self._under_way:
+                self._is_over.set()
+
+    async def wait_until_over(self, seconds: float) -> bool:
+        """Wait until no request is under way, or some seconds; return whether none is."""
+        self._is_over.clear()
+        if self._under_way:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_over.wait(), seconds)
+        return not self._under_way
+
+    async def _read(self, request: web.BaseRequest) -> bytes:
+        """Return a body that comes in time, and isn't too large (raises RefusalError)."""
+        most, seconds = self._settings.max_body_bytes, self._settings.body_seconds
+        content, body = request.content, bytearray()
+        too_large = RefusalError(413, "too_large", f"body: must be at most {most} bytes")
+        if (request.content_length or 0) > most:
+            raise too_large
+        if content.is_eof():  # it came with the head
+            data = content.read_nowait()
+            if len(data) > most:
+                raise too_large
+            return data
+        connection = cast("Connection", request.protocol)
+        expects = request.headers.get("Expect", "").lower()
+        if expects == "100-continue" and request.version == HttpVersion11:
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # the answer begins after it
+        self.connections.reading[connection] = content
+        try:
+            async with asyncio.timeout(seconds):
+                while not content.at_eof():
+                    body += await content.readany()
+                    if len(body) > most:
+                        raise too_large
+        except TimeoutError:
+            detail = f"body: must arrive within {seconds:g} seconds"
+            raise RefusalError(408, "slow", detail) from None
+        except web.RequestPayloadError:
+            raise NotHttpError() from None
+        finally:
+            self.connections.reading.pop(connection, None)
+        return bytes(body)
+
+    def _batch(self, body: bytes, media_type: str) -> NewBatch:
+        batch = self._reader.read(body, media_type)
+        self._validator.check(batch)
+        return batch
+
+    async def _store_and_answer(self, batch: NewBatch, key: str | None) -> Answer:
+        reports = sum([records.reports for records in batch.records.values()])
+        if await self._store_once(batch, key, reports):
+            self._metrics.request(201, "stored")
+            return Answer(201, b'{"accepted": %d}' % reports)
+        self._metrics.request(200, "duplicate")
+        return Answer(200, b'{"accepted": %d, "duplicate": true}' % reports)
+
+    async def _store_once(self, batch: NewBatch, key: str | None, reports: int) -> bool:
+        """Store a batch at the expense of its key; return whether it was new.
+
+        One that is stored already costs no quota, and is acknowledged again without any: its sender
+        never got the answer.
+        """
+        sections = 1 + len(batch.records) - len({(it.metric, it.version) for it in batch.records})
+        try:
+            self._admission.spend(key, reports, sections)
+        except RefusalError as error:
+            if error.status == 429 and self._admission.may_repeat(key, reports, sections):
+                # One at a time, and few who wait, so that those without quota keep nobody else from
+                # the store.
+                if self._lookers >= _MOST_LOOKUPS:
+                    raise
+                async with self._looked_up():
+                    is_known = await self._store.ids.has(batch.batch_id)
+                if is_known:
+                    self._metrics.duplicates(1)
+                    return False
+            raise
+        batch = self._slice_limit.applied(batch, dt.datetime.now(dt.UTC).date())
+        is_new = await self._commit.submit(batch)
+        if not is_new:
+            self._admission.refund(key, reports, sections)
+        return is_new
+
+    @asynccontextmanager
+    async def _looked_up(self) -> AsyncIterator[None]:
+        self._lookers += 1
+        try:
+            async with self._looking:
+                yield
+        finally:
+            self._lookers -= 1
+
+
+def fixed(answer: Answer) -> Mapping[str, Handler]:
+    """Return the methods of a path that always answers the same."""
+
+    async def get(_request: web.BaseRequest) -> Answer:
+        return answer
+
+    return {"GET": get, "HEAD": get}
+
+
+async def preflight(_request: web.BaseRequest) -> Answer:
+    """Answer a browser that asks whether a page may send."""
+    return _PREFLIGHT
+
+
+async def refuse_for_now(_request: web.BaseRequest) -> Answer:
+    """Answer while there is no store yet (raises RefusalError: 503)."""
+    raise RefusalError(503, "store", _NOT_READY, retry_after=_PATIENCE_SECONDS)
+
+
+OPENAPI = fixed(Answer(200, resources("hubbub.collector").joinpath("openapi.json").read_bytes()))
+_LIVEZ = fixed(Answer(200, b'{"status": "alive"}'))  # the process answers: no more is said
+NOT_READY: Routes = {
+    "/livez": _LIVEZ,
+    "/readyz": {"GET": refuse_for_now, "HEAD": refuse_for_now},
+}
+"""The probes of a collector that waits for its store."""
+
+
+class Probes:
+    """Answers GET /livez and GET /readyz.
+
+    Orchestrators ask every few seconds, and anyone may, so an answer is cached for a moment and is
+    no more than yes or no. The reason is logged when it changes. `draining`: set it to be ready no
+    more.
+    """
+
+    def __init__(self, settings: Settings, store: Store, commit: GroupCommit) -> None:
+        self.draining = False
+        self.routes: Routes = {
+            "/livez": _LIVEZ,
+            "/readyz": {"GET": self._get_readyz, "HEAD": self._get_readyz},
+        }
+        self._settings = settings
+        self._store = store
+        self._commit = commit
+        self._reason: str | None = None
+        self._asked_at = -float("inf")
+        self._asking = asyncio.Lock()
+
+    async def _get_readyz(self, _request: web.BaseRequest) -> Answer:
+        async with self._asking:
+            if time.monotonic() - self._asked_at > _GOOD_FOR_SECONDS:
+                reason = await self._ask()
+                if reason != self._reason:
+                    _log.warning("ready again" if reason is None else f"not ready: {reason}")
+                self._reason = reason
+                self._asked_at = time.monotonic()
+        if self.draining or self._reason is not None:
+            return problem(503, _NOT_READY, retry_after=self._settings.retry_after_seconds)
+        return Answer(200, b'{"status": "ready"}')
+
+    async def _ask(self) -> str | None:
+        """Return None, or why reports can't be taken."""
+        try:
+            if self._store.database.folder is not None:
+                least = self._settings.min_free_bytes
+                if shutil.disk_usage(self._store.database.folder).free < least:
+                    return f"disk: fewer than min_free_bytes = {least} are free"
+        except OSError:
+            return "disk: the store's folder can't be reached"
+        # After a pause a refusal counts no more: only new reports can show whether the store takes
+        # them again, and an instance that isn't ready gets none.
+        if time.monotonic() - self._commit.refused_at < self._settings.retry_after_seconds:
+            return "store: refuses reports"
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self._store.ping()
+        except (StoreError, TimeoutError):
+            return "store: can't be reached"
+        return None
+
+
+def read_switch(path: Path, application: str) -> bytes:
+    """Return the bytes of a switch's file.
+
+    Raises `SwitchError` if it can't be read, isn't a switch that is obeyed now, or is another
+    application's.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        SwitchFile.parse(data).check(application, None, time.time())
+    except OSError as error:
+        raise SwitchError(f"{path}: {error.strerror or error}") from error
+    except SwitchError as error:
+        raise SwitchError(f"{path}: {error}") from error
+    return data
+
+
+class ServedSwitch:
+    """Answers GET /v1/switch with the bytes of its file: the same for every client, whoever asks.
+
+    `application`: the registry's. Raises `SwitchError` if the file is wrong at the start.
+    """
+
+    def __init__(self, path: Path, application: str) -> None:
+        self._path = path
+        self._application = application
+        self._seen: tuple[int, ...] | None = ()
+        self.look()
+
+    async def get(self, _request: web.BaseRequest) -> Answer:
+        """Answer with the file."""
+        # What is kept on the way is five minutes old at most.
+        fields = (("Cache-Control", "max-age=300"),)
+        return Answer(200, self._data, "text/plain; charset=utf-8", fields)
+
+    def look(self) -> bool:
+        """Read the file if it has changed; return whether it has.
+
+        Raises `SwitchError` if it is wrong, once: what was served so far is served until it changes
+        again.
+        """
+        state: tuple[int, ...] | None = None
+        with contextlib.suppress(OSError):
+            found = self._path.stat()
+            state = found.st_mtime_ns, found.st_size, found.st_ino
+        if state == self._seen:
+            return False
+        self._seen = state
+        self._data = read_switch(self._path, self._application)
+        return True
