@@ -17,7 +17,6 @@ from programs import forked_collector
 from service.posting import SECONDS, accepts_connections, make_batch, post, stored_count
 
 _IMPORTED_LATE = {
-    "aiohttp",
     "asyncpg",
     "jinja2",
     "multiprocessing",

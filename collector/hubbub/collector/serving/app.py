@@ -107,13 +107,15 @@ class App:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""
-        is_clear = True  # where the next request begins
+        # Where the next request begins: aiohttp drops what comes with an Upgrade it doesn't know.
+        is_clear = "Upgrade" not in request.headers
         await cast("Connection", request.protocol).listener.line.turn()
         try:
             check_strictly(request)
             answer = await self._answer(request)
         except RefusalError as error:
-            answer, is_clear = self.refuse(error), not isinstance(error, NotHttpError)
+            answer = self.refuse(error)
+            is_clear = is_clear and not isinstance(error, NotHttpError)
         except ConnectionError:  # it left, which `left` counts
             answer = problem(400, "body: incomplete")
         except Exception as error:
