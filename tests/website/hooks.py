@@ -30,15 +30,6 @@ _PRINTS = re.compile(r"((?:^    .*\n)+)\n<!-- prints -->\n", re.MULTILINE)
 _log = logging.getLogger("mkdocs.plugins.website")
 
 
-def on_config(config: Any) -> Any:
-    """List all decisions under the last heading of the navigation."""
-    pages = sorted(
-        (ROOT / "docs" / "decisions").glob("*.md"), key=lambda path: path.name != "README.md"
-    )
-    config["nav"][-1]["Decisions"] = [f"decisions/{path.name}" for path in pages]
-    return config
-
-
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Put in what is made or printed, and let links lead somewhere."""
     markdown = _PRINTS.sub(lambda match: f"{match[1]}\n{printed(match[1])}", markdown)
