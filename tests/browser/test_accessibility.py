@@ -30,12 +30,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "wide and light": {"color_scheme": "light", "viewport": {"width": 1200, "height": 800}},
     "narrow and dark": {"color_scheme": "dark", "viewport": {"width": 390, "height": 800}},
 }
-# 404.html is the theme's own, for servers, and has no words of ours; decisions are of one form, so
-# that a few of them are enough.
+# 404.html is the theme's own, for servers, and has no words of ours.
 SITE_PAGES = sorted(
-    path.relative_to(SITE).as_posix()
-    for path in SITE.rglob("*.html")
-    if path.name != "404.html" and not path.match("decisions/00[02][013-9]-*.html")
+    path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html") if path.name != "404.html"
 )
 
 
