@@ -111,29 +111,3 @@ def test_ordinal_tells_quantiles_in_the_table_and_in_json(stored, tmp_path):
     assert document["summary"]["reports"] == N
     assert "Quantiles" in done.stdout
     assert "4 unused bits are set in" in done.stdout
-
-
-def test_forged_reports_are_told_beside_csv(stored, tmp_path):
-    """A third of the reports with all bits set, from clients that should report once."""
-    metric = make_metric(
-        "theme", metric_type=METRICS[0].type, params=make_params(8, 1, 1, f=0.1, p=0.0, q=1.0),
-        one_time=True,
-    )  # fmt: skip
-    path, url = tmp_path / "metrics.toml", f"sqlite:///{tmp_path}/forged.db"
-    path.write_text(registry_toml(metric), encoding="utf-8")
-    honest = b"".join(
-        b"\0\0" + Encoder(metric, make_secret(client)).encode("dark").bits for client in range(1000)
-    )
-
-    async def fill():
-        async with open_store(url, create=True) as store:
-            await store.declare([metric])
-            data = honest + 500 * b"\0\0\xff"
-            batch = NewBatch(bytes(16), {MetricVersion("theme", 1): Records(3, data)})
-            await store.append([batch], DAY)
-
-    asyncio.run(fill())
-    forged = Stored(path, url)
-    assert "some reports don't look honest" in forged.decode("theme", "--output", "-").stderr
-    assert "SUSPICIOUS: 5 unused bits are set in" in forged.decode("theme").stdout
-    assert stored.decode("theme", "--output", "-").stderr == ""

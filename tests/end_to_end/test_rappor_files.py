@@ -210,33 +210,6 @@ def test_imported_reports_are_decoded_with_their_map(tmp_path):
     assert sum(row["detected"] == "true" for row in rows) >= 5
 
 
-@pytest.mark.parametrize(
-    ("row", "complaint"),
-    [
-        ("12,1,4,.2,.8,.2", "k = 12: must be a multiple of 8 between 8 and 4096; only --counts"),
-        ("16,1,8,.2,.8,.2", "reports.parquet: column bits: 4 bytes; expected 2 for k = 16 bits"),
-        ("32,2,4,.2,.8,.2", "column cohort: 4; expected 0 to 3"),
-    ],
-)  # fmt: skip
-def test_file_of_reports_that_params_do_not_fit_is_refused(tmp_path, row, complaint):
-    records = Records(6, b"".join(bytes([c, 0, 1, 2, 3, 4]) for c in range(5)))
-    write_records(tmp_path / "reports.parquet", records.width, [records])
-    (tmp_path / "params.csv").write_text(f"k,h,m,p,q,f\n{row}\n", encoding="utf-8")
-    (tmp_path / "names.txt").write_text("a\n", encoding="utf-8")
-    options = [
-        "--reports",
-        "reports.parquet",
-        "--params",
-        "params.csv",
-        "--candidates",
-        "names.txt",
-    ]
-    named = [word if word[0] == "-" else tmp_path / word for word in options]
-    result = decode(*named)
-    assert result.exit_code == 1
-    assert complaint in result.stderr
-
-
 def test_file_of_an_export_must_be_of_the_metric(tmp_path):
     records = Records(record_width(32), bytes(record_width(32)))
     part = tmp_path / "metric=other" / "version=3" / "day=2026-11-01" / "part-0.parquet"
@@ -246,13 +219,3 @@ def test_file_of_an_export_must_be_of_the_metric(tmp_path):
     names.write_text("a\n", encoding="utf-8")
     result = decode(METRIC.name, "--metrics", registry, "--reports", part, "--candidates", names)
     assert "reports of other version 3; expected those of homepage version 1" in result.stderr
-
-
-@pytest.mark.parametrize(("k", "noted"), [(128, False), (200, True)])
-def test_uneven_map_is_noted(tmp_path, k, noted):
-    params = Params(k=k, h=2, m=8, p=0.1, q=0.9, f=0.0)
-    counts = [[200, *([20] * k)]] * params.m
-    rows = (map_row(f"w{i}", params) for i in range(300))
-    result = decode(*options_of(write_files(tmp_path, params, counts, rows)), "--output", "-")
-    assert result.exit_code == 0
-    assert result.stderr.startswith("note: some bits occur in the map far more often") is noted

@@ -9,19 +9,13 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from evaluation.drawn_counts import draw_repeated_counts
 from evaluation.laboratory import run_trials
 from evaluation.studies.planned_joint import PlannedTable
 from evaluation.studies.planned_power import requests
 from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import estimate_categories
-from hubbub.planning.joint import table_goal
 from hubbub.planning.limits import DetectionMethod, DetectionTest, string_errors
 from hubbub.planning.noise import Budget
-from hubbub.planning.search import plan
 from hubbub.protocol.params import RapporParams
-from hubbub.simulations.experiments.tables import JointExperiment
-from hubbub.simulations.populations import FieldSize, joint_population
 from parameters import number_of_runs
 
 _TABLES = 100
@@ -102,51 +96,6 @@ def test_joint_tables_have_the_errors_of_their_plan(sizes, budget, reports):
     assert found.sum() <= stats.binom.isf(_ALARM / 2, _TABLES, 0.9)
     if math.isfinite(case.partner_share):
         assert rejected.sum() >= stats.binom.ppf(_ALARM, _TABLES, 0.8)
-
-
-@pytest.mark.parametrize(
-    ("budget", "each"),
-    [(Budget(math.inf, 4.0), 1), (Budget(6.0, 3.0, 4.0), 4)],
-    ids=["one report each", "four reports each"],
-)
-def test_errors_that_a_table_states_are_the_scatter_of_its_estimates(budget, each):
-    """1,500 collections; P(false alarm) < 1e-6 each (normal, for means of squared errors).
-
-    Ten values by six. In one population half of both fields' values are held by nobody: these are
-    the rare ones. In the other everything is equally common, so that a tenth of the clients have
-    each value of the first field, and a sixth of these each of the last.
-    """
-    sizes, reports = (10, 6), 200_000
-    chosen = plan(table_goal(sizes).over(each), budget, n_reports=reports, most_bits=128).best
-    rare = np.outer(np.repeat([0.0, 0.2], 5), np.repeat([0.0, 1 / 3], 3))
-    even = np.full(sizes, 1 / 60)
-    rng = np.random.default_rng(20261127)
-    people = joint_population([FieldSize(size) for size in sizes], "uniform", 0.0, rng)
-    metric = JointExperiment(people, chosen.params, reports).metric
-
-    def estimated(table: FloatArray) -> FloatArray:
-        clients = {each: reports // each}
-        drawn = draw_repeated_counts(
-            people.values, table.ravel(), metric.params, clients, rng, metric.type
-        )
-        return estimate_categories(drawn.counts, metric).unbiased.reshape(sizes)
-
-    squares = np.array(
-        [
-            [
-                (of_rare[:5, :3] ** 2).mean(),
-                (of_rare.sum(axis=1)[:5] ** 2).mean(),
-                (of_rare.sum(axis=0)[:3] ** 2).mean(),
-                ((of_even / of_even.sum(axis=1, keepdims=True) - 1 / 6) ** 2).mean(),
-            ]
-            for of_rare, of_even in ((estimated(rare), estimated(even)) for _ in range(600))
-        ]
-    )
-    names = ("margin_std_error_1", "margin_std_error_2", "conditional_std_error")
-    stated = np.array([chosen.std_error, *(chosen.figures[name] for name in names)])
-    errors = squares.std(axis=0, ddof=1) / math.sqrt(len(squares))
-    far = stats.norm.isf(_ALARM / 8)
-    assert np.all(np.abs(squares.mean(axis=0) - stated**2) < far * errors)
 
 
 @pytest.mark.parametrize(

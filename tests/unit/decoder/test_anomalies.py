@@ -10,7 +10,7 @@ from hubbub.client import Metric
 from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
 from hubbub.protocol.metric_types.enums import BooleanType
 from hubbub.protocol.records import Records
-from unit.collector.forgeries import joined, records_of
+from unit.collector.forgeries import records_of
 
 METRIC = make_metric(params=make_params(m=8))
 
@@ -66,17 +66,6 @@ def test_cohort_that_repeating_clients_explain_is_found_in_a_one_time_metric(rng
     assert not anomalies(*chunks, metric=once._replace(mode="longitudinal")).cohorts_suspicious
 
 
-def test_the_more_reports_the_wider_is_what_is_plausible(rng):
-    few, many = anomalies(honest(10, rng)), anomalies(honest(50_000, rng))
-    assert many.plausible.low < few.plausible.low
-    assert many.plausible.high > few.plausible.high
-
-
-def test_chunks_do_not_matter(rng):
-    chunks = [honest(n, rng) for n in (1, 700, 0, 3000)]
-    assert anomalies(*chunks) == anomalies(joined(*chunks))
-
-
 def test_what_cannot_be_told_is_said(rng):
     boolean = make_metric(metric_type=BooleanType())
     found = anomalies(honest(5000, rng, boolean), metric=boolean)
@@ -84,10 +73,6 @@ def test_what_cannot_be_told_is_said(rng):
     assert not found.set_bits_assessed
     assert not found.repeats.assessed
     assert not found.cohorts_assessed
-
-
-def test_no_reports_are_not_suspicious():
-    assert not anomalies().suspicious
 
 
 @pytest.mark.parametrize("n_forged", [0, 1000])

@@ -33,19 +33,6 @@ def test_interval_far_from_the_ends_is_the_usual_one():
     np.testing.assert_allclose(interval.high, estimate + Z_CONFIDENCE * SE)
 
 
-@given(st.floats(-30, 30), st.floats(1e-6, 1))
-def test_interval_is_never_empty_and_lies_within_0_and_1(errors, std_error):
-    interval = share_interval(np.array([errors * std_error]), np.array([std_error]))
-    assert 0 <= interval.low[0] < interval.high[0] <= 1
-
-
-@given(st.floats(-5, 6), st.floats(0, 1))
-def test_larger_estimate_has_no_lower_interval(errors, more):
-    low, high = share_interval(np.array([errors, errors + more]) * SE, np.full(2, SE))
-    assert low[0] <= low[1]
-    assert high[0] <= high[1]
-
-
 @given(st.floats(-0.2, 1.2), st.floats(1e-4, 0.3))
 def test_share_and_its_complement_have_mirrored_intervals(share, std_error):
     errors = np.array([std_error])

@@ -43,13 +43,6 @@ def test_a_list_of_which_something_fits_is_not(words, form):
     assert "candidates_form" not in {each.code for each in result.findings}
 
 
-def test_values_that_have_commas_are_not(tmp_path):
-    stored = Stored(tmp_path, WORDS, "word, 3")
-    listed = [f"word, {number}" for number in range(20)]
-    result = stored.decode(candidates=listed, method="regression")
-    assert result["detected"][3]
-
-
 def test_lists_of_a_joint_metric_are_looked_at_too(tmp_path):
     metric, value, _ = METRICS["hashed joint"]
     stored = Stored(tmp_path, metric, value)

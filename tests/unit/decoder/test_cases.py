@@ -12,7 +12,6 @@ COUNTS = (
 )
 MAP = 'a,3,5,10,11\r\n"b,c",2,4,16,12\r\n"say ""hi""",7,8,12,9\r\nNA,8,1,15,12\r\n'
 STRINGS = ["a", "b,c", 'say "hi"', "NA"]
-ROWS = COUNTS.splitlines()
 MARK = "\ufeff"
 
 
@@ -61,12 +60,6 @@ def test_a_string_is_what_its_cell_holds(decoded, line, string):
     assert list(result["detected"]) == [True, True, False, False, False]
 
 
-def test_a_repeated_row_is_left_out(decoded):
-    with pytest.warns(UserWarning, match="1 repeated candidates left out"):
-        result = decoded(map=MAP + "a,3,5,10,11\n")
-    assert list(result["string"]) == STRINGS
-
-
 def test_strings_with_the_same_bits_are_one_group(decoded):
     """Elsewhere both were detected at the same count, as if they were two strings."""
     result = decoded(map=MAP + "twin,3,5,10,11\n")
@@ -76,11 +69,6 @@ def test_strings_with_the_same_bits_are_one_group(decoded):
     assert findings["indistinguishable"].text.startswith("2 candidates set the same bits")
     assert "a (or twin)" in repr(result)
     assert result["refit"][4] == 0.0
-
-
-def test_a_cohort_without_reports_is_counted_as_empty(decoded):
-    result = decoded(counts=f"{ROWS[0]}\n0,0,0,0,0,0,0,0,0\n")
-    assert {each.code: each.text for each in result.findings}["cohorts"] == "2 (1 without reports)"
 
 
 @pytest.mark.parametrize(

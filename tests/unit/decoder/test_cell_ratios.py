@@ -11,7 +11,7 @@ from hubbub.inference.ratios import cell_ratios
 from hubbub.planning.amplification import amplify, blanket_delta
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.responses import UNARY, Subset, Window
+from hubbub.protocol.responses import Subset, Window
 
 RESPONSES = [Subset(5, 2, 0.8), Subset(4, 1, 0.6), Subset(5, 4, 0.9), Window(6, 2, 0.7),
              Window(6, 3, 0.9), Window(6, 4, 0.9)]  # fmt: skip
@@ -53,8 +53,3 @@ def test_many_clients_hide_one_better_than_it_hides_itself():
         metric = make_metric(metric_type=metric_type, response=response, mode="one-time")
         alone = metric.epsilon_report
         assert amplify(metric, 10_000, 1e-6).best < alone / 5
-
-
-def test_bits_with_noise_of_their_own_are_not_cells():
-    with pytest.raises(TypeError, match="draws whole reports"):
-        cell_ratios(UNARY)

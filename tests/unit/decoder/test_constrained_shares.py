@@ -37,20 +37,6 @@ def test_shares_are_those_of_the_karush_kuhn_tucker_conditions(seed, n_reports, 
     assert (gradient[~inside] >= multiplier - slack).all()
 
 
-def test_shares_that_are_possible_stay_as_they_are():
-    design = design_of(4)
-    bits = bits_of(rates_of(design, SHARES, 0.25))
-    _, shares = constrained_shares(fit_of(bits, design, np.arange(4)))
-    np.testing.assert_allclose(shares, SHARES, atol=1e-6)
-
-
-def test_without_members_everything_is_unknown(rng):
-    design = design_of(4)
-    bits = noisy_bits(design, rng)
-    selected, shares = constrained_shares(fit_of(bits, design, np.empty(0, dtype=np.int64)))
-    assert len(selected) == len(shares) == 0
-
-
 def test_they_err_less_than_the_unbiased_ones(rng):
     """20 draws of 100 strings, most of them absent: squared errors are half as large on average.
 

@@ -8,8 +8,7 @@ from factories import make_metric, make_params
 from hubbub.decoder import CohortCounts
 from hubbub.inference.categories.decoding import decode_categories
 from hubbub.inference.decoding import decode
-from hubbub.inference.joint.table import about
-from hubbub.inference.repeated_reports import ONCE, ONCE_OF_REPORTS, Estimand, RepeatedReports
+from hubbub.inference.repeated_reports import ONCE, ONCE_OF_REPORTS, RepeatedReports
 from hubbub.protocol.metric_types.enums import EnumType
 
 PARAMS = make_params(64, 2, 16, f=0.0, p=0.25, q=0.75)
@@ -77,11 +76,3 @@ def test_intervals_about_the_reports_hold_what_these_hold():
         held.append(((found.low <= truth) & (truth <= found.high)).mean())
     room = 5 * np.std(held, ddof=1) / np.sqrt(len(held))
     assert 0.93 - room <= np.mean(held) <= 0.97 + room
-
-
-def test_a_covariance_about_the_reports_keeps_a_tenth_of_each_variance():
-    repeats = RepeatedReports(estimand=Estimand.REPORTS)
-    shares = np.array([0.5, 0.2])
-    found = about(np.diag([1.0, 1.0]), shares, 1e9, repeats)
-    np.testing.assert_allclose(found, np.eye(2), atol=1e-8)
-    assert np.diag(about(np.diag([1e-4, 1e-4]), shares, 10, repeats)).min() >= 1e-5 * 0.999

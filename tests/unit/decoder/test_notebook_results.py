@@ -65,16 +65,6 @@ def test_many_rows_come_in_parts_and_bring_the_summary():
     assert json.loads(metadata[b"hubbub.summary"])["candidates"] == n
 
 
-def test_other_types_may_be_asked_for():
-    wanted = pa.schema([(name, pa.large_string() if kind is str else kind_of(kind))
-                        for name, kind in strings().types.items()])  # fmt: skip
-    assert pa.table(strings(), schema=wanted).schema.types == wanted.types
-
-
-def kind_of(kind: type) -> pa.DataType:
-    return pa.bool_() if kind is bool else pa.float64()
-
-
 def test_html_is_escaped_and_shows_no_more_rows_than_a_terminal():
     html = strings(3_000, limit=7)._repr_html_()
     page = Page(html)
@@ -94,13 +84,6 @@ def test_long_strings_are_shortened_and_whole_in_their_title():
     assert f">{long}<" not in result._repr_html_()
     assert long not in repr(result)
     assert pl.DataFrame(result)["string"].to_list() == [long]
-
-
-def test_text_is_what_a_terminal_shows():
-    lines = repr(strings(50, limit=7)).splitlines()
-    assert lines[0].strip() == "Candidates, strongest first"
-    assert "… and 43 more; tables made of the result hold them all" in lines
-    assert max(map(len, lines)) <= 120
 
 
 @pytest.mark.parametrize("result", [strings(), categories()], ids=["strings", "ordinal"])

@@ -34,15 +34,3 @@ def test_bytes_that_end_with_a_chance_are_utf_8(data):
         assert not possible
     else:
         assert possible
-
-
-@given(st.characters(exclude_categories=["Cs"], min_codepoint=0x80))
-def test_every_character_has_a_chance(character):
-    assert all(chance > 0 for chance in chances_along([*character.encode(), END]))
-
-
-@given(st.sampled_from([0xE0, 0xED, 0xF0, 0xF4]), st.integers(0x80, 0xBF))
-def test_second_bytes_that_no_character_has_have_no_chance(first, second):
-    rest = [0x80] * (2 if first >= 0xF0 else 1)
-    possible = all(chance > 0 for chance in chances_along([first, second, *rest, END]))
-    assert possible == (bytes([first, second, *rest]).decode(errors="ignore") != "")

@@ -4,11 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hubbub.planning.limits import Information, bit_rate, distinct_bits, filter_variance
-from parameters import examples
+from hubbub.planning.limits import Information
 
 P_STAR, Q_STAR = 0.3, 0.6
 
@@ -52,27 +49,3 @@ def test_skewness_is_that_of_the_score():
     second, third = ((scores**power @ random).mean() for power in (2, 3))
     found = Information.of_string(4, 2, P_STAR, Q_STAR).skewness
     assert found == pytest.approx(third / second**1.5)
-
-
-@examples(30)
-@given(st.integers(1, 4), st.floats(0.05, 0.45), st.floats(0.5, 0.9))
-def test_wide_filters_gain_what_independent_bits_would(h, p_star, q_star):
-    """((1 + c)^h - 1): chi squared of h bits, none of which another string sets."""
-    c = (q_star - p_star) ** 2 / (p_star * (1 - p_star))
-    wide = Information.of_string(2**17, h, p_star, q_star)
-    assert wide.at(0.0) == pytest.approx((1 + c) ** h - 1, rel=1e-2)
-
-
-@given(st.sampled_from([2, 8, 128]), st.integers(1, 8))
-def test_distinct_bits_are_k_times_the_bit_rate_on_average(k, h):
-    distinct = distinct_bits(k, h)
-    assert distinct.sum() == pytest.approx(1)
-    assert distinct @ np.arange(h + 1) == pytest.approx(k * bit_rate(k, h))
-
-
-@pytest.mark.parametrize(("k", "h"), [(2, 1), (4, 2), (3, 4)])
-def test_filter_variance_is_that_over_positions(k, h):
-    filters = np.array(
-        [np.isin(np.arange(k), hit) for hit in itertools.product(range(k), repeat=h)]
-    )
-    assert filter_variance(k, h) == pytest.approx(filters.var(axis=1).mean())

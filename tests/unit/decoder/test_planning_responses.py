@@ -7,14 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.inference.errors import PlanError
 from hubbub.inference.numbers.decoding import cell_chances, cell_weights
 from hubbub.planning.histories import value_ratio
 from hubbub.planning.limits import coin_variance
 from hubbub.planning.noise import (
     Budget,
     Flips,
-    chance_within,
     exact_chance,
     exact_params,
     hybrid_variance,
@@ -74,11 +72,6 @@ def test_rounded_asymmetric_parameters_keep_the_budget_and_spend_it(permanent, p
     assert params.f1 == 0.5
 
 
-def test_reports_that_nothing_bounds_together_cannot_be_repeated():
-    with pytest.raises(PlanError, match="reports each = 2: must be 1 without a permanent"):
-        Budget(math.inf, 1.0, 2)
-
-
 @examples(40)
 @given(st.integers(2, 200), EPSILONS)
 def test_subsets_are_the_best_and_within_the_budget(categories, epsilon):
@@ -93,11 +86,6 @@ def test_subsets_are_the_best_and_within_the_budget(categories, epsilon):
     assert subset_variance(subset) <= best * (1 + 2e-3 * max(epsilon, 1))
     assert best <= oue_variance(epsilon) * (1 + 1e-9)
     assert subset_of(subset_params(subset), categories) == subset
-
-
-def test_an_epsilon_that_no_decimals_spend_is_refused():
-    with pytest.raises(PlanError, match="epsilon = 1e-16: must be one that decimals can spend"):
-        chance_within(10, 3, 1e-16)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1, 1.5, 2, 3, 4, 6])

@@ -68,14 +68,3 @@ def test_an_observer_who_knows_the_parameters_needs_fewer_reports():
     assert share_of_ones(params) == pytest.approx(0.025 + 2 / 128 * 0.95)
     assert reports_to_know(params, 0.5) == 111
     assert permanent_known(params, 158) < 0.5 <= permanent_known(params, 159)
-
-
-def test_a_report_without_second_response_is_the_permanent_response():
-    assert reports_to_know(RapporParams(8, 1, 1, 0.5, 0.0, 1.0), 0.99) == 1
-
-
-def test_more_noise_in_each_report_hides_it_longer():
-    noises = [make_params(p=0.5 - d, q=0.5 + d) for d in (0.4, 0.2, 0.05, 0.005)]
-    needed = [reports_to_know(params, 0.5) for params in noises]
-    assert needed == sorted(needed)
-    assert needed[-1] > 1_000

@@ -5,13 +5,11 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
 from click.testing import CliRunner
 
 from factories import make_params, registry_toml
-from hubbub.decoder import CohortCounts
 from hubbub.decoder.cli import main
-from hubbub.reporting.provenance import canonical, counts_source, digest, file_source
+from hubbub.reporting.provenance import canonical, digest, file_source
 from unit.decoder.stores import filled_store, plausible_records
 
 
@@ -27,12 +25,6 @@ def test_parameters_have_one_form_however_they_are_written():
     assert canonical({"k": 8, "f": 0.5}) == canonical({"f": 0.5, "k": 8.0}) == b'{"f":0.5,"k":8.0}'
     ours = digest(canonical(make_params()._asdict()))
     assert ours != digest(canonical(make_params(f=0.25)._asdict()))
-
-
-def test_counts_are_told_by_their_numbers():
-    counts = CohortCounts(np.array([3, 4]), np.array([[1, 2], [3, 4]]))
-    expected = np.array([3, 4, 1, 2, 3, 4], dtype="<i8").tobytes()
-    assert counts_source("counts", counts).sha256 == hashlib.sha256(expected).hexdigest()
 
 
 def decoded(folder: Path, *options: str, given: str = "") -> dict[str, object]:
@@ -68,13 +60,6 @@ def test_every_input_and_setting_is_named_without_its_folder(tmp_path):
     assert [source["role"] for source in sources] == ["candidates", "counts"]
     assert sources[0]["sha256"] == hashlib.sha256(b"a\nb\n").hexdigest()
     assert decoded(tmp_path, *listed, "--alpha", "0.01", "--since", "2026-10-01") == told
-
-
-def test_candidates_from_a_pipe_are_told_by_the_strings_themselves(tmp_path):
-    sources = decoded(tmp_path, "--candidates", "-", given="a\r\nb\r\na\r\n")["sources"]
-    assert isinstance(sources, list)
-    assert sources[0]["name"] == "a pipe"
-    assert sources[0]["sha256"] == hashlib.sha256(b"a\nb\n").hexdigest()
 
 
 def test_map_is_named_in_place_of_candidates(tmp_path):

@@ -43,11 +43,6 @@ def test_table_is_indexed_and_sliced_like_a_list():
         table[len(_STRINGS)]
 
 
-def test_iteration_crosses_its_blocks(monkeypatch):
-    monkeypatch.setattr(files, "_BLOCK", 3)
-    assert list(pack_strings(_STRINGS)) == _STRINGS
-
-
 @given(
     st.lists(st.text("ab", max_size=3), min_size=1, max_size=9),
     st.data(),
@@ -68,8 +63,3 @@ def test_marked_rows_are_kept_in_order():
     assert list(pack_strings(_STRINGS).only(kept)) == [
         string for string in _STRINGS if len(string) != 2
     ]
-
-
-def test_lone_surrogate_has_no_place_in_a_table():
-    with pytest.raises(UnicodeEncodeError):
-        pack_strings(["a", "\ud800"])

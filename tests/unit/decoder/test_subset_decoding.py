@@ -1,6 +1,5 @@
 """Categories and tables from sets of fixed size: covariance, tests, and what can't be honest."""
 
-import datetime as dt
 import itertools
 import math
 
@@ -12,16 +11,13 @@ from evaluation.drawn_counts import draw_cells
 from factories import make_metric
 from hubbub.client import Metric
 from hubbub.decoder import CohortCounts, decode_categories
-from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.joint.decoding import decode_joint
 from hubbub.inference.joint.table import FieldLabels
-from hubbub.inference.trends.decoding import decode_category_days
 from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.records import Records
 from hubbub.protocol.responses import Subset
 from hubbub.reporting.categories import categories_estimates
 
@@ -112,24 +108,6 @@ def test_margins_of_a_table_have_the_variance_of_their_cells_sums():
     )
 
 
-def test_days_share_no_noise_because_sets_are_drawn_anew():
-    metric, rng = metric_of(), np.random.default_rng(5)
-    by_day = {dt.date(2026, 11, day): draw_cells(metric, range(5), shares, 20_000, rng)
-              for day in range(1, 9)
-              for shares in [SHARES if day < 5 else SHARES[[1, 0, 2, 3, 4]]]}  # fmt: skip
-    trends = decode_category_days(by_day, metric, alpha=1e-4)
-    assert [[each.day for each in changes] for changes in trends.found.changes] == [
-        [4],
-        [4],
-        [],
-        [],
-        [],
-    ]
-    # Two halves of the reports, each with twice the variance of all.
-    expected = 2 * trends.pooled.estimates.std_error[0]
-    assert trends.found.changes[0][0].std_error == pytest.approx(expected, rel=0.01)
-
-
 def test_sets_of_another_size_are_no_honest_ones():
     metric = metric_of()
     counts = draw_cells(metric, range(5), SHARES, 700, np.random.default_rng(3))
@@ -140,17 +118,6 @@ def test_sets_of_another_size_are_no_honest_ones():
         assert decoding.known_rates.suspicious
         assert categories_estimates(decoding).suspicious
         counts.bits[0, cell] -= 1
-
-
-def test_single_reports_of_another_size_are_counted_as_odd():
-    metric = metric_of()
-    detector = AnomalyDetector(metric)
-    reports = [0b00011, 0b10100, 0b00111, 0b01000]
-    detector.add(Records(3, b"".join(b"\0\0" + bytes([each]) for each in reports)))
-    found = detector.result()
-    assert (found.improbable, found.plausible.low, found.plausible.high) == (2, 2, 2)
-    assert not found.repeats.assessed  # ten sets: honest reports repeat
-    assert found.reports_a_client == 1
 
 
 def test_a_forged_set_moves_a_share_by_what_one_of_its_categories_counts_for():

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import itertools
 import json
 import secrets
 import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
-from scipy import stats
 
 from factories import make_metric, registry_toml
 from hubbub.decoder.cli import main
@@ -27,9 +24,8 @@ from hubbub.decoder.watching.running import exclusive_lock, last_day, next_time
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.records import Records, record_width
-from hubbub.reporting.estimates import Column, Estimates, Finding, Level
+from hubbub.reporting.estimates import Finding, Level
 from hubbub.storage import MetricVersion, NewBatch, open_store
-from significance import ALARM
 from stored_metrics import NOISE, WORDS, reports_of
 
 LAST = dt.date(2024, 11, 12)  # long ago, whatever the clock says
@@ -317,27 +313,6 @@ def test_day_is_due_an_hour_after_its_end(tmp_path, now, last, following):
     assert next_time(watch, moment) == dt.datetime.fromisoformat(following)
 
 
-def _window(shares, errors, detected) -> Estimates:
-    n = len(shares)
-    return Estimates(
-        columns={
-            "string": Column(str, [f"{i}" for i in range(n)]),
-            "proportion": Column(float, shares),
-            "prop_std_error": Column(float, errors),
-            "detected": Column(bool, detected.tolist()),
-        },
-        keys=("string",),
-        metadata={"summary": {"alpha": 0.05, "candidates": n}},
-    )
-
-
-def _as_result(window: Estimates) -> Result:
-    document = {**window.metadata, "watch": {"keys": ["string"]}}
-    result = Result("r", LAST, document, Path())
-    result.__dict__["rows"] = {name: list(window[name]) for name in window.columns}
-    return result
-
-
 def test_first_day_says_when_there_will_be_results(watched, tmp_path):
     folder = Folder(tmp_path, "leave_out = ['words']\ncatch_up = 1\n")
     folder.fill_like(watched)
@@ -346,41 +321,6 @@ def test_first_day_says_when_there_will_be_results(watched, tmp_path):
     assert "is due at" in errors
     folder.watch(_DAYS[0])
     assert "no results yet" not in folder.watch(_DAYS[0])[1]
-
-
-def test_chance_announces_nothing_in_thirty_looks():
-    """Where no share changes, 30 results announce something with a chance of alpha = .05 at most.
-
-    Windows of seven days that move on by one; 200 strings, most of them absent and some at the
-    limit. 100 runs, exact binomial bound: P(false alarm) <= 1e-6. Detection by the day's own test
-    alone is new in far more of the runs, so the test can fail.
-    """
-    rng, n, days, looks, runs = np.random.default_rng(1), 200, 7, 30, 100
-    true = np.where(np.arange(n) < 150, 0.0, rng.uniform(0, 0.02, n))
-    error, wrong, naive = 0.003, 0, 0
-    names = [f"{i}" for i in range(n)]
-    for _ in range(runs):
-        daily = true + rng.normal(0, error * days**0.5, (looks + days * 2, n))
-        kept: list[Estimates] = []
-        announced: set[str] = set()
-        told, first = False, False
-        for last in range(days, looks + 2 * days):
-            shares = daily[last - days : last].mean(axis=0)
-            p = stats.norm.sf(shares / error)
-            window = _window(shares, np.full(n, error), p < 0.05 / 20)
-            now = set(itertools.compress(names, window["detected"]))
-            past = _as_result(kept[-days]) if len(kept) >= days else None
-            if len(kept) == 0:
-                announced = now
-            elif past is not None:
-                found = [*news.newly_detected(window, names, announced, announced, past, looks)]
-                told |= any(each.level for each in found)
-                first |= not now <= announced
-            kept.append(window)
-        wrong += told
-        naive += first
-    assert stats.binom.sf(wrong - 1, runs, 0.05) > ALARM
-    assert naive > runs / 2
 
 
 def test_change_that_moves_by_a_day_is_the_same():

@@ -5,7 +5,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from factories import make_params
-from hubbub.protocol.bloom import bloom_bits
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
@@ -27,16 +26,6 @@ def test_open_strings_set_the_bit_of_their_prefix(values, k, lengths, cohorts):
     packed = true_bits(tuple(values), params, metric_type).take(held, cohort)
     bits = [int.from_bytes(row.tobytes(), "little") for row in packed]
     assert bits == [metric_type.bits(values[i], c, params) for i, c in everyone]
-
-
-@given(texts, filter_sizes, st.integers(1, 4), st.integers(1, 40))
-def test_strings_set_the_bits_of_their_filter(values, k, h, m):
-    params = make_params(k, h, m)
-    everyone = [(value, cohort) for value in range(len(values)) for cohort in range(m)]
-    held, cohort = np.array(everyone).T
-    packed = true_bits(tuple(values), params).take(held, cohort)
-    bits = [int.from_bytes(row.tobytes(), "little") for row in packed]
-    assert bits == [bloom_bits(values[i], c, params) for i, c in everyone]
 
 
 @given(
