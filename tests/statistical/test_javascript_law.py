@@ -141,15 +141,6 @@ def test_permanent_responses_are_exact_and_independent(noise, tmp_path):
     assert_law(clients.draw([VALUE], ["permanent"]), noise.permanent(bits))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("noise", EACH_NOISE)
-def test_instantaneous_responses_are_exact_and_independent(noise, tmp_path):
-    """As many draws for one permanent response of mixed bits; P(false alarm) < 1e-6."""
-    mixed = np.random.default_rng(1).bytes(16)
-    sample = Clients(STRING, noise, tmp_path).draw([mixed.hex()], ["instantaneous"])
-    assert_law(sample, noise.instantaneous(unpack(mixed, 128).ravel()))
-
-
 @AS_MANY_CLIENTS
 @pytest.mark.parametrize(
     ("fields", "value"),
@@ -176,21 +167,6 @@ JOINT: dict[str, Any] = {
         {"name": "speed", "type": "ordinal", "edges": list(range(1, 20))},
     ],
 }
-
-
-@pytest.mark.long
-def test_2000_cells_of_a_joint_metric_are_exact_and_independent(tmp_path):
-    """20,000 clients' permanent bits and a report of each: 2,000 rates and 1,999,000 pairs each.
-
-    A correlation of 5% is seen. P(false alarm) < 1e-6.
-    """
-    noise = NOISES["awkward"]
-    value = {"site": "site 37", "speed": 11.5}
-    sample = Clients(JOINT, noise, tmp_path).draw([value], ["period"], clients=20_000)
-    bits = np.zeros(2000, dtype=np.uint8)
-    bits[37 * 20 + 11] = 1
-    assert_rates_and_pairs(sample[:, 16:2016], noise.permanent(bits), ALARM / 2)
-    assert_rates_and_pairs(sample[:, 2016:], noise.reported(bits), ALARM / 2)
 
 
 @pytest.mark.long
