@@ -1,15 +1,20 @@
 """When a scheduler sends what, and what an answer does; a day of trouble in a moment."""
 
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hubbub.client.delivery import DeliveryLoop, DeliverySettings, system_chance
+from hubbub.client.delivery import DeliveryLoop, DeliverySettings, Fetch, system_chance
+from hubbub.client.ledger import Account
 from hubbub.client.outbox import NO_ROOM, TOO_OLD, LeasedBatch, Outbox
 from hubbub.client.recorder import WITHDRAWN, Recorder
 from hubbub.client.transport import Answer, Outcome, classify_response, failure, refusal_reason
@@ -18,6 +23,7 @@ from unit.client.day_of_trouble import ROOMY, TIGHT, Day, Weather, is_acceptable
 from unit.client.outboxes import (
     ORIGIN,
     REGISTRY,
+    SECRET,
     another_process_holds,
     id_in,
     make_batches,
@@ -476,6 +482,67 @@ def test_systems_chance_is_uniform_enough():
     draws = [system_chance() for _ in range(10_000)]
     assert all(0.0 <= draw < 1.0 for draw in draws)
     assert abs(sum(draws) / len(draws) - 0.5) < 5 / (12 * 10_000) ** 0.5
+
+
+class LifeOfADelivery(RuleBasedStateMachine):
+    """One lane stores and another sends, in any order: nothing counts as settled that waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resources = ExitStack()
+        folder = Path(self.resources.enter_context(tempfile.TemporaryDirectory()))
+        self.outbox = self.resources.enter_context(opened(folder))
+        self.recorder = Recorder(REGISTRY, 100, 100)
+        self.recorder.open(SECRET, Account(REGISTRY))
+        self.delivery = DeliveryLoop(
+            self.recorder, folder, DeliverySettings(5, 60.0, 2**20, 1.0, 1.0, ORIGIN)
+        )
+        self.looked: tuple[int, LeasedBatch | Fetch | float] | None = None
+
+    def teardown(self) -> None:
+        self.resources.close()
+
+    @rule(count=st.integers(1, 3))
+    def record(self, count):
+        for _ in range(count):
+            self.recorder.record("homepage", "example.com")
+
+    @rule()
+    def flush(self):
+        self.delivery.begin_flush()
+
+    @rule(pages=st.sampled_from([1, 1000]))
+    def store(self, pages):
+        self.outbox.connection.execute(f"PRAGMA max_page_count = {pages}")  # 1: the disk is full
+        stored = self.delivery.store(self.outbox)
+        assert stored is not None or pages == 1
+        self.outbox.connection.execute("PRAGMA max_page_count = 1000")
+
+    @precondition(lambda self: self.looked is None)
+    @rule()
+    def look(self):
+        seen = self.delivery.changes
+        self.looked = seen, self.delivery.next_step(self.outbox)
+
+    @precondition(lambda self: self.looked is not None)
+    @rule(answer=st.sampled_from([DELIVERED, UNREACHABLE]))
+    def send(self, answer):
+        assert self.looked is not None
+        (seen, step), self.looked = self.looked, None
+        if isinstance(step, LeasedBatch):
+            self.delivery.settle(self.outbox, step, answer)
+        if not (isinstance(step, LeasedBatch) and answer is DELIVERED):
+            self.delivery.end_sending(seen)
+
+    @invariant()
+    def nothing_is_settled_that_waits(self):
+        in_memory, on_disk = len(self.recorder.pending), self.outbox.waiting()
+        assert not (self.delivery.is_settled() and in_memory + on_disk)
+        assert not (self.delivery.is_idle() and in_memory)
+
+
+LifeOfADelivery.TestCase.settings = settings(examples(100), stateful_step_count=25)
+TestLifeOfADelivery: Any = LifeOfADelivery.TestCase
 
 
 @pytest.mark.long
