@@ -471,15 +471,18 @@ class DeliveryLoop:
 
         `at_once`: don't wait for a full batch.
         """
+        # When is a batch due, by its time?
         now, settings = self._clock(), self.settings
         spooled = outbox.spooled(now)
         wait = self._until_due(spooled, now)
+        # Not before the end of a back-off, unless the clock was set back.
         if now < self._not_before <= now + _LONGEST_WAIT:
             outbox.trim(now)
             return self._not_before - now
         may_fetch, self._may_fetch = self._may_fetch, False
         if may_fetch and outbox.claim_fetch(now):
             return Fetch.SWITCH
+        # Is there a full batch, or any if it is time?
         least = 1 if at_once or wait <= 0 else settings.batch_size
         batch = outbox.lease(now, least, settings.batch_size)
         if spooled >= least:

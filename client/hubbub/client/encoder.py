@@ -102,6 +102,7 @@ class Encoder:
         self._responses: dict[int, PermanentResponse] = {}
         self._secret = secret
         self._period: Period | None = None
+        # Three messages of the secret, each with a tag of its own: cohort, responses, digests.
         self.cohort = uniform_below(params.m, KeyedStream(_keyed(_COHORT_TAG, secret, metric)))
         in_cohort = keyed_message(self.cohort.to_bytes(2, "little"))
         self._permanent_stream = KeyedStream(_keyed(_PERMANENT_TAG, secret, metric) + in_cohort)

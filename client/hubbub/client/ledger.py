@@ -186,6 +186,7 @@ class ClientLedger:
             return Verdict.REFUSED, ALREADY_REPORTED
         if known:
             return Verdict.AGAIN, ""
+        # A new answer: another value than the last one, or one at a time of its own.
         used_up = self._count_of_cap(rules) >= rules.max_answers
         if answered and rules.memory == "value":  # another value than the last one
             changes, total = self._changed + rules.price, self._first + self._changed + rules.price
@@ -386,6 +387,7 @@ class Account:
         metric = self._registry[name]
         if metric.group and self._answers_another(metric):
             return Decision(Verdict.REFUSED, cached, NOT_CHOSEN)
+        # With periods: the answer of the period in use, or the next number, after the first wait.
         if recording.period is not None:
             if in_use := self._in_use(recording):
                 return self._decide_in(in_use, recording)
@@ -394,6 +396,7 @@ class Account:
             number = self.ledger.count(name, cached.answer.version) + 1
             key = number.to_bytes(_NUMBER_BYTES, "big")
             cached = cached._replace(answer=cached.answer._replace(key=key))
+        # Whether there is room for it.
         last = self.memory.get(name)
         verdict, refusal = self.ledger.judge(cached.answer, answered=last is not None)
         if verdict is Verdict.STALE and last is not None:

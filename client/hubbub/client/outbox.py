@@ -312,11 +312,14 @@ class Outbox:
         batch.
         """
         with self.transaction() as connection:
+            # What is too old goes, what the collector doesn't know yet stands aside, and the rest
+            # is put into batches while there is enough of it.
             self._trim(connection, now)
             blocked = self._separate_waiting(connection, now)
             switch = self.switch(connection)
             while self._count_spooled(connection, now) >= least:
                 self._make_batch(connection, most, now)
+            # The oldest that is free, and still has a report that may be sent, is leased.
             batches = connection.execute(
                 "SELECT id, batch_id, checksum, holder, lease_expires_at FROM batches "
                 "WHERE origin = ? ORDER BY id",
@@ -561,6 +564,7 @@ class Outbox:
         sums = f"SELECT total({_SIZE}), min(created) FROM reports"  # noqa: S608 (a constant)
         size, oldest = connection.execute(sums).fetchone()
         surplus, earliest = size - self._max_bytes, now - MAX_AGE
+        # Mostly nothing is too old, and there is room.
         if surplus <= 0 and (oldest is None or oldest >= earliest):
             return
         leased = self._leased(connection, now)

@@ -203,6 +203,7 @@ class Recorder:
                 if self.disabled is not None:
                     raise _NotRecordedError(CLOSED if self.disabled == CLOSED else "disabled")
                 recording, decision = self._decide(metric, value, self._account)
+                # A client of which all is off asks once a day whether it is on again.
                 if decision.refusal in _SWITCHED and self._switch.is_due(time.time()):
                     self.asks = True
                     self.notify()
@@ -210,9 +211,11 @@ class Recorder:
                     recording, decision.refusal
                 ):
                     raise _NotRecordedError(decision.refusal)
+                # A period's response takes coins, which are drawn only for what isn't refused.
                 if recording.own.response is _UNDRAWN:
                     response = self._prepared(metric).encoder.fresh_response(value)
                     recording = recording._replace(own=recording.own._replace(response=response))
+                # It waits in memory, in place of the oldest if there is no room.
                 self.recorded += 1
                 if len(self.pending) >= self._max_pending:
                     self._drop_oldest()
@@ -355,6 +358,7 @@ class Recorder:
             recording = _undrawn(encoder, now, at_once=self.answers_all or not self.waits)
         else:
             recording = Recording(_response_of(prepared, encoder.true_bits(value)), now)
+        # First what no account is asked for: the metric's last day, its group, the switch.
         own = recording.own
         if now >= prepared.ends:
             return recording, Decision(Verdict.REFUSED, own, EXPIRED)

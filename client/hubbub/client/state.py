@@ -98,6 +98,7 @@ def _open(folder: Path, registry: Registry, origin: str | None, patience: float)
     with closing(Outbox(folder, application, create=create, patience=patience)) as outbox:
         outbox.check()
         with outbox.transaction() as connection:
+            # Without a secret the client is new; if its database has an owner, the secret was lost.
             owner = connection.execute("SELECT owner FROM account").fetchone()[0]
             if not path.exists():
                 if owner is not None:
@@ -106,6 +107,7 @@ def _open(folder: Path, registry: Registry, origin: str | None, patience: float)
                     )
                 _write(path, os.urandom(SECRET_BYTES))
             secret = _parse(path.read_bytes(), path)
+            # A secret that has just been replaced was moved here by us; otherwise look for a copy.
             if _claim(connection, secret, path) is None:
                 discarded = _notice_copy(connection, folder, registry, secret)
             else:
@@ -336,11 +338,13 @@ def _keep_to_owner(folder: Path) -> None:
             f"{folder}: its mode is {mode:o}, others may write there: must be 700, in a directory "
             "of the client's own"
         )
+    # The directory, if it is the client's own, and the database are mended.
     for path in ours if foreign else (folder, *ours):
         with contextlib.suppress(FileNotFoundError):  # a log that another process has finished
             mode = path.stat().st_mode
             if mode & _OTHERS:
                 path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
+    # The secret can't be: others may have read it.
     with contextlib.suppress(FileNotFoundError):
         mode = stat.S_IMODE((folder / _FILE).stat().st_mode)
         if mode & _OTHERS:
@@ -365,6 +369,7 @@ def _notice_copy(
     if place is None:
         return 0
     connection.execute("UPDATE account SET restores = restores + 1")
+    # One-time metrics count as reported, at the price of a report.
     connection.executemany(
         "INSERT OR IGNORE INTO answers SELECT ?, ?, x'', 0, ?, ?, 0 "
         "WHERE NOT EXISTS (SELECT * FROM answers WHERE metric = ? AND version = ?)",
@@ -374,6 +379,7 @@ def _notice_copy(
             if m.one_time
         ],
     )
+    # So do the current period of metrics with mode "once", and today with ``reports_per_day = 1``.
     now = time.time()
     connection.executemany(
         "INSERT OR REPLACE INTO periods VALUES (?, ?, ?, ?, 0, NULL)",
@@ -384,6 +390,7 @@ def _notice_copy(
         ],
     )
     note_sent(connection, [m.name for m in registry.values() if m.reports_per_day], now)
+    # The original may send what has no batch's id yet, under its own.
     unknown = "batch IS NULL OR batch IN (SELECT id FROM batches WHERE batch_id IS NULL)"
     deleted = connection.execute(f"DELETE FROM reports WHERE {unknown}").rowcount  # noqa: S608
     connection.execute("DELETE FROM batches WHERE batch_id IS NULL")

@@ -106,6 +106,7 @@ class BaseTelemetry:
                 "read_timeout": read_timeout,
             },
         )
+        # What can't work is refused before anything is opened.
         if not 1 <= batch_size <= max_pending:
             raise ValueError(f"batch_size = {batch_size}: must be between 1 and max_pending")
         with no_fork():
@@ -158,6 +159,7 @@ class BaseTelemetry:
                 "WARNING",
                 f"endpoint = {origin_of(endpoint)!r}: {sent} travel in the clear: use https",
             )
+        # The state is opened, and old reports are sent, only with consent.
         self._development = development
         refusal = self._delivery.refusal = consent_refusal(consent, os.environ)
         if refusal:
@@ -234,6 +236,7 @@ class BaseTelemetry:
             recorder = Recorder(self._registry, 1, 1, development=True)
             recorder.answers_all = True
             recorder.open(os.urandom(SECRET_BYTES), Account(self._registry))
+        # The report by `record`'s own code, and whether it would be sent.
         report, decision = recorder.preview(metric, value)
         request = RequestEncoder().encode(Batch((report,)))
         entry_metric = self._registry[metric]

@@ -177,9 +177,11 @@ def _compressed(data: bytes) -> bytes:
 def classify_response(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
     """Return what an HTTP answer means; `now`: seconds since the epoch."""
     document = _json_object(body)
+    # Only a collector says how many reports it accepted.
     if status in {200, 201} and isinstance(document.get("accepted"), int):
         return Answer(Outcome.DELIVERED)
     error = DeliveryFailure(*_explain(status, headers, document), status, now)
+    # A refusal of some reports, of versions that the collector doesn't know yet, or of the batch.
     if 400 <= status < 500 and status not in _RETRY_STATUSES:
         named = [e.get("report") for e in _errors(document)] if status == 422 else []
         refused = tuple(index for index in named if type(index) is int and index >= 0)
@@ -187,6 +189,7 @@ def classify_response(status: int, headers: Mapping[str, str], body: bytes, now:
             unknown = _unknown_versions(document)
             return Answer(Outcome.RETRY, None, refused, error, may_be_stored=False, unknown=unknown)
         return Answer(Outcome.REFUSED, refused=refused, error=error)
+    # Anything else is of this moment.
     return Answer(
         Outcome.RETRY,
         retry_after=_retry_after(headers.get("Retry-After"), now),
@@ -244,6 +247,7 @@ def failure(error: BaseException, now: float) -> Answer:
     names = [cause for cause in chain if _is_about_a_name(cause, socket.gaierror)]
     tls = [cause for cause in chain if isinstance(cause, ssl.SSLError)]
     timeouts = [cause for cause in chain if isinstance(cause, TimeoutError)]
+    # The innermost cause that has a kind, by the order in which an attempt meets them.
     if names:
         kind, detail = "DNS", _system_message(names) or "the host's name can't be looked up"
     elif tls:

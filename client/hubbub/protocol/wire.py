@@ -133,6 +133,7 @@ def batch_to_compact(batch: Batch) -> bytes:
     reports = batch.reports
     if not reports:
         raise CompactError("reports: 0; must be at least 1")
+    # Reports in their one order, in sections of one metric, slice and version.
     ascending = sorted((_name(i, r), r.version, _record(i, r)) for i, r in enumerate(reports))
     sections = []
     for (metric, version), members in itertools.groupby(ascending, key=lambda row: row[:2]):
