@@ -207,54 +207,6 @@ test("what was spent can be asked without consent, too, and makes no state", asy
   assert.equal(empty.texts.size, 0);
 });
 
-test("explain and preview say that the fields of a joint metric travel as one value", async (t) => {
-  const fields = ["slow", "late", "old"].map((name) => ({ name, type: "boolean" }));
-  const entries = {
-    pair: { type: "joint", fields: fields.slice(1) },
-    three: { type: "joint", fields, ...PERIOD },
-    homepage: {},
-  };
-  const options = { registry: buildRegistry(entries), consent: false };
-  const { telemetry } = startTelemetry(t, options);
-  const text = await telemetry.explain();
-  assert.match(text, /^pair .* Each answer is one value, about both of: late, old\.$/m);
-  assert.match(text, /^three .* Each answer is one value, about all of: slow, late, old\.$/m);
-  assert.equal(text.split("one value").length, 3);
-  const { words } = await telemetry.preview("pair", { late: true, old: false });
-  const line =
-    "about both of: late, old, in noise: they travel as one value, whichever of them changes;";
-  assert.ok(words.includes(`\n  ${line}\n`));
-});
-
-test("explain and preview say which part of an open string's answer is reported", async (t) => {
-  const open = { type: "open-string", steps: [1, 4], m: 2 };
-  const registry = buildRegistry({ page: open, visit: { ...open, ...PERIOD }, homepage: {} });
-  const parts = [
-    "only the first byte (a letter, for plain English text)",
-    "only the first 4 bytes (letters, for plain English text)",
-    "the whole",
-  ];
-  const { telemetry } = startTelemetry(t, { registry, consent: false });
-  const text = await telemetry.explain({ people: 1 });
-  const all = parts.join(", or ");
-  assert.ok(text.includes(`\n  a client reports one part of all its answers, for life: ${all}\n`));
-  assert.ok(text.includes(`\n  a client reports one part of each answer: ${all}\n`));
-  assert.equal(text.split("one part").length, 3);
-  const seen = new Set();
-  for (let i = 0; i < 100; i++) {
-    const { words, report } = await telemetry.preview(i % 2 ? "page" : "visit", "example");
-    const step = report.cohort >> 1;
-    const said = parts.map((part) => words.includes(`\n  about ${part} of your answer, in noise;\n`));
-    assert.deepEqual(
-      said,
-      parts.map((_, part) => part === step),
-    );
-    seen.add(step);
-  }
-  assert.equal(seen.size, 3);
-  assert.doesNotMatch((await telemetry.preview("homepage", "a")).words, /about/);
-});
-
 test("a preview is what would be sent, by the same code, and spends nothing", async (t) => {
   const { url, received } = await scriptedCollector(t);
   const storage = memoryStorage();

@@ -478,17 +478,6 @@ test("a one-time metric is reported once in the life of the storage, and that is
   assert.equal(received.flatMap(({ batch }) => batch.reports).length, 1);
 });
 
-test("of many clients that share a storage, one reports a one-time metric", async (t) => {
-  const { url, received } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  const started = Array.from({ length: 8 }, () => {
-    return startTelemetry(t, { endpoint: url, storage, registry: buildRegistry(ONCE) }).telemetry;
-  });
-  for (const telemetry of started) telemetry.record("theme", false);
-  await Promise.all(started.map((telemetry) => telemetry.flush()));
-  assert.equal(received.flatMap(({ batch }) => batch.reports).length, 1);
-});
-
 test("a bad value doesn't use up a one-time metric", async (t) => {
   const { url } = await scriptedCollector(t);
   const { telemetry } = startTelemetry(t, { endpoint: url, registry: buildRegistry(ONCE) });

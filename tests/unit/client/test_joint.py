@@ -257,23 +257,6 @@ def test_cells_of_fields_side_by_side_are_noisier_than_those_of_one_value(epsilo
 VALUE = {"crash": "oom", "slow": True, "tabs": 3}
 
 
-@pytest.mark.parametrize("period_days", [0, 7])
-def test_preview_says_that_fields_travel_as_one_value(period_days):
-    metric = make_metric(metric_type=CELLS, period_days=period_days)
-    words = RecordingTelemetry(make_registry(metric)).preview("homepage", VALUE).words
-    assert (
-        "\n  about all of: crash, slow, tabs, in noise: they travel as one value, "
-        "whichever of them changes;\n"
-    ) in words
-
-
-def test_explanation_names_the_fields_of_a_joint_metric_alone():
-    registry = make_registry(make_metric(metric_type=HASHED), make_metric("other"))
-    words = RecordingTelemetry(registry).explain()
-    assert " different answers. Each answer is one value, about both of: crash, driver.\n" in words
-    assert words.count("about both of") == 1
-
-
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize(
     ("metric_type", "value", "changes", "results"),

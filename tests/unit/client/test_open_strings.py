@@ -10,7 +10,6 @@ from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
 from hubbub.client import Encoder, EncodingError, Registry
 from hubbub.client.state import open_state
-from hubbub.client.testing import RecordingTelemetry
 from hubbub.protocol.bloom import bloom_bits, canonical_bytes
 from unit.client.accounts import DiskClient, MemoryClient, Outcome
 from unit.client.types_of_metrics import OPEN_TEXT, OpenStringType
@@ -153,35 +152,3 @@ def test_account_charges_for_what_is_revealed(tmp_path):
         (DiskClient(tmp_path, registry), open_state(tmp_path, registry).secret),
     ):
         assert_charged_by_beginnings(client, Encoder(METRIC, secret))
-
-
-@pytest.mark.parametrize("period_days", [0, 7])
-def test_preview_says_which_part_of_the_answer_is_reported(period_days):
-    metric = make_metric(metric_type=OPEN_TEXT, period_days=period_days)
-    beginnings = [
-        f"  about only the first {n} bytes (letters, for plain English text) of your answer, in"
-        for n in (4, 7)
-    ]
-    expected = [*beginnings, "  about the whole of your answer, in"]
-    seen = set()
-    for _ in range(200):
-        preview = RecordingTelemetry(make_registry(metric)).preview("homepage", "example.com")
-        step = preview.report.cohort // OPEN_TEXT.cohorts
-        assert [line in preview.words for line in expected] == [i == step for i in range(3)]
-        seen.add(step)
-    assert seen == {0, 1, 2}
-
-
-@pytest.mark.parametrize(
-    ("period_days", "lasting"), [(0, "of all its answers, for life"), (7, "of each answer")]
-)
-def test_explanation_says_that_a_client_reports_one_part(period_days, lasting):
-    metric = make_metric(metric_type=OpenStringType((1, 4), 8), period_days=period_days)
-    registry = make_registry(metric, make_metric("other"))
-    words = RecordingTelemetry(registry).explain()
-    expected = (
-        f"\n  a client reports one part {lasting}: only the first byte (a letter, for plain "
-        "English text), or only the first 4 bytes (letters, for plain English text), or the whole\n"
-    )
-    assert expected in words
-    assert words.count("one part") == 1
