@@ -172,7 +172,7 @@ class AsyncTelemetry(BaseTelemetry):
         if self._tasks and self._loop is loop:
             return
         self._loop, self._wake = loop, asyncio.Event()
-        self._delivery.reset()  # what the tasks of a loop that ended were doing
+        self._delivery.restart()  # without the tasks of a loop that ended
         self._tasks = tuple(
             loop.create_task(self._with_store(work), name="hubbub")
             for work in (self._write, self._send)

@@ -130,15 +130,19 @@ class DeliveryLoop:
         self._clock = clock
         self._chance = chance
         self._daily = {name for name, m in recorder.registry.items() if m.reports_per_day}
-        self.reset()
+        self.reset_after_fork()
 
-    def reset(self) -> None:
-        """Forget what other threads or tasks were doing, as in a forked child."""
-        self.is_flushing = self._retries = self._is_storing = False
-        self.changes = self._quiet_at = 0
+    def reset_after_fork(self) -> None:
+        """Forget what the parent's threads were doing, and replace the locks that they may hold."""
         self.postponed: str | None = None
         self._storing = threading.Lock()
         self._store_again_at = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what two lanes were doing that have ended, such as tasks of a loop."""
+        self.is_flushing = self._retries = self._is_storing = False
+        self.changes = self._quiet_at = 0
         self._may_fetch = False
         self._failures = 0
         self._not_before = self._asked_to_wait_until = 0.0

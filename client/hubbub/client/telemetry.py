@@ -649,7 +649,7 @@ def _close_all() -> None:
 def _restart_in_child() -> None:
     for instance in list(_instances):
         instance._recorder.reset_after_fork()
-        instance._delivery.reset()
+        instance._delivery.reset_after_fork()
         instance._reset_after_fork()
         if is_orphaned():
             instance._recorder.disable(ORPHANED)
