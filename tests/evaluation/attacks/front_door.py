@@ -45,6 +45,7 @@ MOST_MIB, MOST_MIB_OVER_TLS = 300, 420
 _PROBE_SECONDS = 1.0
 """What a probe may take: orchestrators give it up after that by default."""
 
+_START_SECONDS = 300.0  # sixteen processes on a busy machine
 _CGROUPS = Path("/sys/fs/cgroup/memory")
 _BODY = b"x" * 100_000
 _Connect = Callable[[], Awaitable[asyncio.StreamWriter]]
@@ -99,7 +100,7 @@ def _under(loads: list[str], seconds: float, *, is_tls: bool, store: str | None 
         ]
         for process in running:
             process.start()
-        together.wait(60)
+        together.wait(_START_SECONDS)
         slowest = 0.0
         until = time.monotonic() + seconds
         while time.monotonic() < until and is_alive(pid):
@@ -202,7 +203,7 @@ def _run(name: str, port: int, seconds: float, together: Barrier, *, is_tls: boo
     os.nice(19)  # strangers have machines of their own
     logging.disable()
     connect = partial(_connect, port, ssl.create_default_context() if is_tls else None)
-    together.wait(60)
+    together.wait(_START_SECONDS)
 
     async def run() -> None:
         with contextlib.suppress(TimeoutError):

@@ -109,7 +109,7 @@ class App:
         """Answer a request."""
         # Where the next request begins: aiohttp drops what comes with an Upgrade it doesn't know.
         is_clear = "Upgrade" not in request.headers
-        await cast("Connection", request.protocol).listener.line.turn()
+        await cast("Connection", request.protocol).turn()
         try:
             check_strictly(request)
             answer = await self._answer(request)
@@ -290,6 +290,7 @@ class Reports:
                     body += await content.readany()
                     if len(body) > most:
                         raise too_large
+                    await connection.turn()  # tiny chunks cost a thousand times their bytes
         except TimeoutError:
             detail = f"body: must arrive within {seconds:g} seconds"
             raise RefusalError(408, "slow", detail) from None

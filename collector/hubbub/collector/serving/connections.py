@@ -253,8 +253,8 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
             read_bufsize=_READ_BYTES,
             auto_decompress=False,
         )
-        # Of requests that wait one is enough; that many more may come in a read.
-        self._max_msg_queue_size, self._msg_queue_resume_size = 1, 0
+        # Reading stops when two requests wait; that more may come in one read.
+        self._max_msg_queue_size, self._msg_queue_resume_size = 2, 0
         self.address = ""
         self.refusal: RefusalError | None = None  # of the next request
         self.listener = listener
@@ -265,6 +265,7 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         self._rest = 0  # bytes of a head that hasn't come whole
         self._unsent = 0  # bytes of answers, and of TLS itself
         self._discards = False  # the rest of a body that was refused
+        self._is_fresh = False  # a request that came in its turn
         self._sending: asyncio.TimerHandle | None = None
 
     # Its beginning and end
@@ -332,8 +333,9 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         if self.listener.tls is not None or not (self._came or not self.listener.line.takes_now()):
             self.data_received(data)
             return
-        self._pause_transport_reading()
-        if not self._came:
+        if self._came:  # once is as much as most have to send
+            self._pause_transport_reading()
+        else:
             self.listener.line.wait(self._take_turn)
         self._came += data
 
@@ -349,7 +351,7 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         before = len(self._messages)
         super().data_received(data)
         for message, _ in islice(self._messages, before, None):
-            self._discards = False
+            self._discards, self._is_fresh = False, True
             size = 0
             if isinstance(message, RawRequestMessage):
                 size = _MESSAGE_BYTES + _FIELD_BYTES * len(message.raw_headers)
@@ -358,6 +360,12 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
             self._weights.append(self._rest + size)
             self._rest = 0
             self._add(size)
+
+    async def turn(self) -> None:
+        """Wait until a request may begin; the first of a read has had its turn."""
+        if not self._is_fresh:
+            await self.listener.line.turn()
+        self._is_fresh = False
 
     def _hold(self, size: int) -> None:
         """Count bytes that have come for the last request, or for the next head."""
