@@ -8,7 +8,7 @@ import trustme
 
 from hubbub.collector.access import generate_secret
 from hubbub.collector.config.settings import AdminToken, IngestKey, Settings
-from hubbub.collector.operations.expiry import certificate_ends, expiries
+from hubbub.collector.operations.status import certificate_ends, expiries
 
 _DAY = dt.date(2027, 3, 14)
 _NEXT = dt.datetime(2027, 3, 15, tzinfo=dt.UTC)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from factories import make_metric, make_params, make_registry
 from hubbub.collector.cli import main
-from hubbub.collector.operations.registry_findings import changes, key_lines, line_of
+from hubbub.collector.cli.checking import changes, key_lines, line_of
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.findings import END_CODES, registry_ends

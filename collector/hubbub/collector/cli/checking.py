@@ -1,27 +1,34 @@
-"""The command `check`: a registry's faults all at once, what ends, and what a change means."""
+"""The command `check`: a registry's faults all at once, what ends, and what a change means.
+
+`tomllib` names lines of what isn't TOML only. So each statement is parsed by itself, by `tomllib`
+again: a statement ends where what was read since the last one can be parsed.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import sys
 import tomllib
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import click
 
 from hubbub.collector.cli.group import cli_errors
-from hubbub.collector.operations.registry_findings import (
-    FAULT,
-    changes,
-    faults,
-    key_lines,
-    line_of,
-    repeats,
-)
 from hubbub.protocol.errors import MetricError
-from hubbub.protocol.registry import Registry
-from hubbub.reporting.findings import NOTHING_ASKED, Finding, Level, registry_ends
+from hubbub.protocol.metrics import Metric
+from hubbub.protocol.registry import Registry, check_compatible
+from hubbub.reporting.findings import (
+    NOTHING_ASKED,
+    Finding,
+    Level,
+    metric_warning,
+    registry_ends,
+)
 
+FAULT = "fault"
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -84,3 +91,179 @@ def _toml_text(file: Path) -> str | None:
 
 def _is_wrong(finding: Finding) -> bool:
     return finding.code in {FAULT, NOTHING_ASKED} and finding.level > Level.FACT
+
+
+def faults(error: MetricError, text: str | None, file: str) -> list[Finding]:
+    """Return each fault of a registry with its place.
+
+    `error`: what the reader raised. `text`: the file's text if it is TOML, in which the keys are
+    looked up. `file`: its name.
+    """
+    lines = key_lines(text) if text is not None else {}
+    found = [
+        (line_of(fault.field, lines), str(fault).removeprefix(f"{file}: "))
+        for fault in error.faults
+    ]
+    return [
+        Finding(FAULT, f"{file}:{line}" if line else file, words, line or None, Level.WARNING)
+        for line, words in sorted(found)
+    ]
+
+
+def repeats(registry: Registry) -> Iterator[Finding]:
+    """Yield which metrics tell something in the clear of reports that a client repeats at will."""
+    for metric in registry.values():
+        if metric.dimensions and not (metric.reports_once or metric.reports_per_day):
+            text = (
+                "has dimensions, and a client may report it many times a day: the "
+                f"{metric.min_reports} reports (min_reports) with which a rare combination is "
+                "decoded by itself may then be of one client, and such clients count several "
+                'times; set reports_per_day = 1, or mode = "once" with a new version'
+            )
+            yield metric_warning("dimensions_repeated", metric, text, metric.min_reports)
+
+
+def changes(old: Registry, new: Registry) -> Iterator[Finding]:
+    """Yield what a new registry means for clients' accounts and for what is stored.
+
+    `old`: what was in force. `new`: what is to be; faults of the change are findings, too.
+    """
+    try:
+        check_compatible(old, new)
+    except MetricError as error:
+        for fault in error.faults:
+            yield Finding(FAULT, fault.field, str(fault), None, Level.WARNING)
+    for metric in new.values():
+        if (before := old.get(metric.name)) is None:
+            text = f"is new: a client spends up to {metric.reserve:.6g} on it{_further(metric)}"
+            yield _fact("metric_added", metric, text, metric.reserve)
+        elif metric.version > before.version:
+            yield _new_version(before, metric)
+        elif metric.definition != before.definition or metric.version < before.version:
+            continue  # a fault
+        elif metric != before:
+            keys = [key for key in metric._fields if getattr(metric, key) != getattr(before, key)]
+            more = metric.reserve - before.reserve
+            text = (
+                f"{', '.join(keys)} changed: version {metric.version} may stay, what clients spent "
+                f"counts, {f'they may spend {more:.6g} more, ' if more > 0 else ''}and stored "
+                "reports go on counting"
+            )
+            yield _fact("metric_kept", metric, text, max(more, 0.0))
+            if lost := _no_longer_told(before, metric):
+                text = (
+                    f"{', '.join(lost)} not told apart any more: new reports say other instead, "
+                    "for ever, and stored ones are read so"
+                )
+                yield _fact("dimensions", metric, text)
+    for metric in old.values():
+        if metric.name not in new:
+            text = (
+                f"is gone: what clients spent on it stays in their accounts; stored reports of "
+                f"version {metric.version} stay until `hubbub-collector delete`, and what old "
+                "clients still send is refused, and dropped by them after 13 days"
+            )
+            yield _fact("metric_removed", metric, text)
+    if old.lifetime_epsilon != new.lifetime_epsilon:
+        text = f"changed from {old.lifetime_epsilon or 'none'} to {new.lifetime_epsilon or 'none'}"
+        yield Finding("lifetime_epsilon", "lifetime_epsilon", text, new.lifetime_epsilon)
+
+
+def _no_longer_told(before: Metric, after: Metric) -> list[str]:
+    """Return the dimensions and values that a metric told apart and doesn't any more."""
+    now = {dimension.name: dimension for dimension in after.dimensions}
+    lost = []
+    for dimension in before.dimensions:
+        name, new = dimension.name, now.get(dimension.name)
+        if new is None or (dimension.pattern and new.pattern != dimension.pattern):
+            lost.append(name)
+        else:
+            lost += [f"{name}={value}" for value in dimension.values if not new.has(value)]
+    return lost
+
+
+def _new_version(before: Metric, metric: Metric) -> Finding:
+    """Return what another version costs, which is for nothing if all is as it was."""
+    spent = (
+        f"clients answer anew, and spend up to {metric.reserve:.6g} again beside what version "
+        f"{before.version} cost them"
+    )
+    if before.memory == metric.memory == "period":
+        spent = (
+            "clients answer it from their next period on, as long as the periods of all versions "
+            f"are at most {metric.max_periods:,} (max_periods), for {metric.price:.6g} each"
+        )
+    spent += (
+        f"; stored reports of version {before.version} stay, and are decoded by themselves with a "
+        "registry that has it"
+    )
+    if metric.definition == before.definition:
+        text = f"version {metric.version} asks what version {before.version} did: {spent}"
+        return metric_warning("version_unneeded", metric, text, metric.reserve)
+    text = f"version {metric.version} was needed: {spent}"
+    return _fact("version_raised", metric, text, metric.reserve)
+
+
+def _further(metric: Metric) -> str:
+    if metric.memory == "period" or metric.max_answers == 1:
+        return ""
+    return f", and {metric.price:.6g} for each further value while lifetime_epsilon allows it"
+
+
+def _fact(code: str, metric: Metric, text: str, value: object = None) -> Finding:
+    return Finding(code, f"metrics.{metric.name}", text, value)
+
+
+_CLOSERS = ("]", "}", '"""', "'''")
+"""One of them is in the last line of every statement that has several."""
+
+
+def key_lines(text: str) -> dict[str, int]:
+    """Return the first line of each table and key, by names as messages have them.
+
+    `text`: must be TOML. Returns such as ``{"metrics.tabs": 3, "metrics.tabs.edges": 8,
+    "metrics.tabs.fields[1].name": 9}``.
+    """
+    lines: dict[str, int] = {}
+    table, statement, start = "", "", 1
+    for number, line in enumerate(text.split("\n"), 1):
+        statement += line + "\n"
+        if statement != line + "\n" and not any(closer in line for closer in _CLOSERS):
+            continue
+        try:
+            parsed = tomllib.loads(statement)
+        except ValueError:
+            continue
+        paths = list(_paths("", parsed))
+        if statement.lstrip().startswith("["):
+            table = paths[-1]
+            if table.endswith("[0]"):  # [[...]]
+                base = table[:-3]
+                table = next(it for n in count() if (it := f"{base}[{n}]") not in lines)
+            paths, inside = [table], ""
+        else:
+            inside = f"{table}." if table else ""
+        for path in paths:
+            lines.setdefault(inside + path, start)
+        statement, start = "", number + 1
+    return lines
+
+
+def line_of(field: str, lines: dict[str, int]) -> int:
+    """Return the line of a key, or of the innermost table around it that is there; 0 if none is."""
+    while field and field not in lines:
+        field = field[: max(field.rfind("."), field.rfind("["), 0)]
+    return lines.get(field, 0)
+
+
+def _paths(path: str, value: Any) -> Iterator[str]:
+    """Yield all keys inside a value, the outer ones first."""
+    if path:
+        yield path
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _paths(f"{path}.{key}" if path else key, inner)
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            if isinstance(inner, dict):
+                yield from _paths(f"{path}[{i}]", inner)

@@ -19,14 +19,15 @@ import time
 from collections.abc import Callable, Mapping
 
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.operations.expiry import Expiry, expiries
 from hubbub.collector.operations.metrics import CounterName, Metrics
 from hubbub.collector.operations.publishing import Coarse, Publisher
 from hubbub.collector.operations.status import (
+    Expiry,
     History,
     ServiceStatus,
     Stored,
     Totals,
+    expiries,
     hundreds,
     metric_statuses,
     task_statuses,
