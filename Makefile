@@ -79,7 +79,7 @@ test-lowest: $(READY)  ## the lowest versions that pyproject.toml allows, in an 
 test-pgbouncer: $(READY)  ## a store behind PgBouncer (Debian's package pgbouncer)
 	$(BIN)/pytest tests/pgbouncer
 
-test-proxies: $(READY)  ## a collector behind the proxies of docs/do/deploy.md (Debian's packages nginx and caddy)
+test-proxies: $(READY)  ## a collector behind the proxies of docs/do/deploy.md (Debian's packages nginx, haproxy and caddy)
 	$(BIN)/pytest tests/proxies
 
 test-alerts: $(READY)  ## alert rules in Prometheus' engine (Debian's package prometheus)

@@ -62,16 +62,15 @@ class Proxy:
 
 def _nginx(folder: Path, port: int, collector: str, certificate: Path) -> list[str]:
     """Return the command that serves the block of docs/do/deploy.md, with other addresses."""
-    page = (ROOT / "docs" / "do" / "deploy.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
-    for old, new in {
-        "127.0.0.1:8100": collector,
-        "listen 443": f"listen 127.0.0.1:{port}",
-        "/etc/ssl/telemetry.pem": str(certificate),
-        "/etc/ssl/telemetry.key": str(certificate),
-    }.items():
-        assert block.count(old) == 1, old
-        block = block.replace(old, new)
+    block = _documented(
+        "nginx",
+        {
+            "127.0.0.1:8100": collector,
+            "listen 443": f"listen 127.0.0.1:{port}",
+            "/etc/ssl/telemetry.pem": str(certificate),
+            "/etc/ssl/telemetry.key": str(certificate),
+        },
+    )
     user = "user root;" if os.geteuid() == 0 else ""
     (folder / "nginx.conf").write_text(_NGINX.format(user=user, block=block), encoding="utf-8")
     return [_program("nginx"), "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", "stderr"]
@@ -99,7 +98,35 @@ def _caddy(folder: Path, port: int, collector: str, certificate: Path) -> list[s
     ]
 
 
-PROXIES: dict[str, Callable[[Path, int, str, Path], list[str]]] = {"nginx": _nginx, "caddy": _caddy}
+def _haproxy(folder: Path, port: int, collector: str, certificate: Path) -> list[str]:
+    """Return the command that serves the sections of docs/do/deploy.md, with other addresses."""
+    block = _documented(
+        "haproxy",
+        {
+            "127.0.0.1:8100": collector,
+            ":443": f"127.0.0.1:{port}",
+            "/etc/ssl/telemetry.pem": str(certificate),
+        },
+    )
+    (folder / "haproxy.cfg").write_text(f"global\n    maxconn 4096\n{block}", encoding="utf-8")
+    return [_program("haproxy"), "-db", "-f", str(folder / "haproxy.cfg")]
+
+
+def _documented(language: str, changes: dict[str, str]) -> str:
+    """Return the block of docs/do/deploy.md in a language, with other addresses."""
+    page = (ROOT / "docs" / "do" / "deploy.md").read_text(encoding="utf-8")
+    (block,) = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+    for old, new in changes.items():
+        assert block.count(old) == 1, old
+        block = block.replace(old, new)
+    return str(block)
+
+
+PROXIES: dict[str, Callable[[Path, int, str, Path], list[str]]] = {
+    "nginx": _nginx,
+    "haproxy": _haproxy,
+    "caddy": _caddy,
+}
 
 
 @contextmanager

@@ -40,7 +40,7 @@ MARKER = b"GET /livez HTTP/1.1\r\nHost: t\r\n\r\n"
 """Follows each request; its answer is 200."""
 
 
-def _post(*fields: bytes, body: bytes = _BODY, host: bytes = b"Host: t") -> bytes:
+def _post(*fields: bytes, body: bytes = _BODY, host: bytes = b"Host: localhost") -> bytes:
     lines = (b"POST /v1/reports HTTP/1.1", host, b"Content-Type: application/json", *fields)
     return b"\r\n".join(filter(None, lines)) + b"\r\n\r\n" + body
 
@@ -49,7 +49,7 @@ def _chunks(body: bytes) -> bytes:
     return _post(_TE, body=body)
 
 
-def _get(line: bytes, *fields: bytes, host: bytes = b"Host: t") -> bytes:
+def _get(line: bytes, *fields: bytes, host: bytes = b"Host: localhost") -> bytes:
     return b"\r\n".join(filter(None, (line, host, *fields))) + b"\r\n\r\n"
 
 
@@ -70,7 +70,7 @@ TAKEN = (
     ("chunks", _chunks(_CHUNKED)),
     ("chunk extension", _chunks(_CHUNKED.replace(b"\r\n", b";a=b\r\n", 1))),
     ("trailer", _chunks(_CHUNKED[:-2] + b"X-Trailer: a\r\n\r\n")),
-    ("absolute form", _get(b"GET http://t/livez HTTP/1.1")),
+    ("absolute form", _get(b"GET http://localhost/livez HTTP/1.1")),
     ("absolute form of another host", _get(b"GET http://other/livez HTTP/1.1")),
     ("expectation", _post(_LENGTH, b"Expect: 100-continue")),
     ("upgrade to h2c", _get(_GET, b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c",
@@ -82,7 +82,7 @@ EITHER = (
     ("trailer that says a length", _chunks(_CHUNKED[:-2] + b"Content-Length: 9\r\n\r\n")),
     ("a method in lower case", _get(b"get /livez HTTP/1.1")),
     ("two blanks in the request line", _get(b"GET  /livez HTTP/1.1")),
-    ("tunnel", _get(b"CONNECT t:80 HTTP/1.1")),
+    ("tunnel", _get(b"CONNECT localhost:80 HTTP/1.1")),
     ("empty line first", b"\r\n" + _get(_GET)),
     ("GET with a body", _get(_GET, b"Content-Length: %d" % len(_HIDDEN)) + _HIDDEN),
     ("GET with chunks", _get(_GET, _TE) + b"%x\r\n%b\r\n0\r\n\r\n" % (len(_HIDDEN), _HIDDEN)),
@@ -94,7 +94,7 @@ EITHER = (
     ("chunk size and a blank", _chunks(_CHUNKED.replace(b"\r\n", b" \r\n", 1))),
     ("byte that isn't ASCII in a field", _get(_GET, b"X-A: \xe9")),
     ("byte that isn't ASCII in the path", _get(b"GET /\xe9 HTTP/1.1")),
-    ("host with a user", _get(_GET, host=b"Host: user@t")),
+    ("host with a user", _get(_GET, host=b"Host: user@localhost")),
     ("fragment", _get(b"GET /livez#a HTTP/1.1")),
     ("connection names a field", _get(_GET, b"Connection: X-A, keep-alive", b"X-A: 1")),
     ("backslash in the path", _get(b"GET /..\\livez HTTP/1.1")),
@@ -124,7 +124,7 @@ REFUSED = (
     ("NUL in a value", _get(_GET, b"X-A: 1\x002")),
     ("folded field", _get(_GET, b"X-A: 1\r\n 2")),
     ("folded coding", _post(b"Transfer-Encoding:\r\n chunked", body=_CHUNKED)),
-    ("blank before the first field", b"GET /livez HTTP/1.1\r\n Host: t\r\n\r\n"),
+    ("blank before the first field", b"GET /livez HTTP/1.1\r\n Host: localhost\r\n\r\n"),
     ("field without a colon", _get(_GET, b"X-A")),
     ("field without a name", _get(_GET, b": 1")),
     ("blank in a name", _get(_GET, b"X A: 1")),
