@@ -12,8 +12,7 @@ from functools import partial
 from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_metric, make_params, make_registry, make_secret
 from hubbub.client import Batch, Encoder, Metric, batch_to_json
-from hubbub.collector.ingest.body import decompress
-from hubbub.collector.ingest.reader import BatchReader
+from hubbub.collector.ingest.reader import BatchReader, decompress
 from hubbub.collector.problems import BatchError
 from hubbub.protocol import wire
 from hubbub.protocol.dimensions import Dimension

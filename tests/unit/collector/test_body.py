@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.collector.ingest.body import check_encoding, decompress
+from hubbub.collector.ingest.reader import check_encoding, decompress
 from hubbub.collector.problems import RefusalError
 
 _BODY = b'{"batch_id": "..."}' * 10

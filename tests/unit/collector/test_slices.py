@@ -18,7 +18,7 @@ from factories import make_metric
 from hubbub.collector.ingest import compact_reader
 from hubbub.collector.ingest.compact_reader import MOST_SECTIONS_OF_SLICES
 from hubbub.collector.ingest.reader import BatchReader
-from hubbub.collector.ingest.slice_limit import MOST_STORED, SliceLimit
+from hubbub.collector.ingest.validator import MOST_STORED, SliceLimit
 from hubbub.collector.problems import BatchError
 from hubbub.protocol import dimensions
 from hubbub.protocol.dimensions import MOST_SLICES, Dimension, slice_of

@@ -11,6 +11,7 @@ alone may be kept apart instead.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import iter_unpack
@@ -23,7 +24,7 @@ from hubbub.collector.ingest.compact_reader import (
     CompactReader,
     ExpectedReports,
 )
-from hubbub.collector.problems import BatchError
+from hubbub.collector.problems import BatchError, RefusalError
 from hubbub.protocol import wire
 from hubbub.protocol.checks import is_metric_name
 from hubbub.protocol.dimensions import MOST_SLICES, is_slice
@@ -42,6 +43,12 @@ from hubbub.storage import (
     NewBatch,
 )
 
+ENCODINGS = ("gzip", "deflate")
+_GZIP = 16 + zlib.MAX_WBITS  # zlib's way to ask for gzip's header (its manual, inflateInit2)
+_MOST_MEMBERS = 64
+"""Of a body: what follows a member is copied, so a megabyte of empty ones would cost minutes."""
+
+_DEFLATED_ZLIB = 8  # the compression method, in the low bits of a zlib stream's first byte
 _BATCH_ID = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
 _AT_REPORT = re.compile(r"reports\[(\d+)\]")
 _AT_PATH = re.compile(r"(?P<fault>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
@@ -350,3 +357,50 @@ def _cut(text: str) -> str:
 def _some(names: Sequence[str]) -> str:
     more = f", and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     return ", ".join(names[:_NAMES]) + more
+
+
+def check_encoding(given: str) -> str:
+    """Return the encoding that a Content-Encoding names, or "" for none.
+
+    Raises `RefusalError`: 415 for one that isn't known.
+    """
+    encoding = given.strip().lower()
+    if encoding in {"", "identity"}:
+        return ""
+    if encoding not in ENCODINGS:
+        detail = f"Content-Encoding: must be absent, or one of: {', '.join(ENCODINGS)}"
+        raise RefusalError(415, "encoding", detail)
+    return encoding
+
+
+def decompress(body: bytes, encoding: str, most: int) -> bytes:
+    """Undo a Content-Encoding.
+
+    `encoding`: one of `ENCODINGS`. `most`: most bytes to return. Raises `RefusalError`: 413 if the
+    result is too large, 400 if the body isn't what the encoding says.
+    """
+    window = _GZIP
+    if encoding == "deflate":
+        # That means zlib's format, but some senders send the bare one.
+        is_zlib = bool(body) and body[0] & 0x0F == _DEFLATED_ZLIB
+        window = zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS
+    plain, rest, members = b"", body, 0
+    while rest or not members:  # several members say what all of them say (RFC 1952, section 2.2)
+        members += 1
+        if members > (_MOST_MEMBERS if window == _GZIP else 1):
+            raise _not_encoded(encoding)
+        stream = zlib.decompressobj(window)
+        try:
+            plain += stream.decompress(rest, most + 1 - len(plain))
+        except zlib.error:
+            raise _not_encoded(encoding) from None
+        if len(plain) > most:
+            raise RefusalError(413, "too_large", f"body: must be at most {most} bytes")
+        if not stream.eof:
+            raise _not_encoded(encoding)
+        rest = stream.unused_data
+    return plain
+
+
+def _not_encoded(encoding: str) -> RefusalError:
+    return RefusalError(400, "incomplete", f"body: incomplete, or not {encoding}")

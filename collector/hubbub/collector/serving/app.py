@@ -26,11 +26,9 @@ from aiohttp import HttpVersion11, web
 
 from hubbub.collector.access import Admission
 from hubbub.collector.config.settings import Settings
-from hubbub.collector.ingest.body import check_encoding, decompress
 from hubbub.collector.ingest.commit import GroupCommit
-from hubbub.collector.ingest.reader import BatchReader, check_media_type
-from hubbub.collector.ingest.report_validator import ReportValidator
-from hubbub.collector.ingest.slice_limit import SliceLimit
+from hubbub.collector.ingest.reader import BatchReader, check_encoding, check_media_type, decompress
+from hubbub.collector.ingest.validator import ReportValidator, SliceLimit
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import Answer, RefusalError, problem, refusal, unexpected
 from hubbub.collector.serving.connections import Connection, Connections, NotHttpError, to_response

@@ -20,8 +20,7 @@ from typing import NamedTuple
 from hubbub.collector.config.settings import Settings
 from hubbub.collector.ingest.commit import Commit, running_group_commit
 from hubbub.collector.ingest.reader import BatchReader
-from hubbub.collector.ingest.report_validator import ReportValidator
-from hubbub.collector.ingest.slice_limit import SliceLimit
+from hubbub.collector.ingest.validator import ReportValidator, SliceLimit
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.app import (
