@@ -87,7 +87,7 @@ def test_counts_wait_for_no_library_that_they_do_not_need(files):
         capture_output=True, encoding="utf-8", timeout=120, check=True,
     )  # fmt: skip
     slow = {"sqlalchemy", "jinja2", "rich.progress", "pyarrow", "vl_convert"}
-    slow |= {"scipy.stats", "scipy.optimize", "asyncio", "hubbub.reporting.formats.drawings"}
+    slow |= {"scipy.stats", "scipy.optimize", "asyncio", "hubbub.reporting.drawings"}
     loaded = set(done.stderr.split())
     assert (slow | {"hubbub.inference.likelihood.decoding"}) & loaded == set()
 

@@ -37,7 +37,7 @@ from hubbub.protocol.bloom import MAX_VALUE_BYTES
 from hubbub.protocol.errors import Option, OptionError
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.params import RapporParams
-from hubbub.reporting.provenance import Source, file_source, files_source, strings_source
+from hubbub.reporting.wording import Source, file_source, files_source, strings_source
 from hubbub.storage.errors import StorageError
 from hubbub.storage.files.locations import open_unpacked, resolve, storage_errors
 from hubbub.storage.files.parquet import open_parquet, require_pyarrow
@@ -382,7 +382,7 @@ def list_candidates(
     can't be read, or holds something else.
     """
     if map_file is not None:
-        from hubbub.rappor.files import is_uneven, read_map  # noqa: PLC0415 - seldom
+        from hubbub.rappor import is_uneven, read_map  # noqa: PLC0415 - seldom
 
         found = read_map(map_file, params, source)
         notes = (_UNEVEN,) if is_uneven(found.candidates.positions(slice(None)), params) else ()

@@ -45,15 +45,15 @@ from hubbub.protocol.registry import Registry
 from hubbub.protocol.responses import UNARY
 from hubbub.reporting.command_line import pass_counter, progress_bar
 from hubbub.reporting.estimates import Estimates, Finding, Level
-from hubbub.reporting.provenance import (
+from hubbub.reporting.text import shortened, visible
+from hubbub.reporting.wording import (
     Provenance,
     canonical,
     counts_source,
     digest,
     file_source,
+    misfit_findings,
 )
-from hubbub.reporting.text import shortened, visible
-from hubbub.reporting.wording import misfit_findings
 
 if TYPE_CHECKING:
     from hubbub.storage.slices import SliceSizes
@@ -363,7 +363,7 @@ def metric_of(options: DecodeOptions) -> Metric:
     """Return what is decoded; a params.csv stands for a metric of strings in no registry."""
     if options.metric is not None:
         return Registry.load(options.metrics or "")[options.metric]
-    from hubbub.rappor.files import read_params  # noqa: PLC0415 - seldom
+    from hubbub.rappor import read_params  # noqa: PLC0415 - seldom
 
     path = options.params or ""
     params: RapporParams = read_params(path)

@@ -576,7 +576,7 @@ def count(
     parameters; `StoreError, ReportFileError, InputError, EngineError` if they can't be read.
     """
     if isinstance(source, CountsFile):
-        from hubbub.rappor.files import read_counts  # noqa: PLC0415 - seldom
+        from hubbub.rappor import read_counts  # noqa: PLC0415 - seldom
 
         counts = read_counts(source.path, metric.params)
         require_enough(source.path, counts.total, min_reports)

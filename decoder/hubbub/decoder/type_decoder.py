@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hubbub.inference.ratios import Ratios
     from hubbub.inference.trends.decoding import Trends
     from hubbub.reporting.estimates import Estimates, Finding
-    from hubbub.reporting.provenance import Provenance
+    from hubbub.reporting.wording import Provenance
 from typing import TYPE_CHECKING
 
 ENTRY_POINTS = "hubbub.type_decoders"

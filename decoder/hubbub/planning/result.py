@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hubbub.planning.differences import COLUMNS, ModeFigures, figures
 from hubbub.planning.goals import (
     Curve,
     Goal,
@@ -25,7 +26,6 @@ from hubbub.planning.goals import (
     share_text,
 )
 from hubbub.planning.histories import link_information, right_links, value_ratio
-from hubbub.planning.modes import COLUMNS, ModeFigures, figures
 from hubbub.planning.search import against_epsilon, against_reports, reports_for
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.plurals import counted

@@ -1,16 +1,30 @@
-"""Strings of a list as a goal: hashes, bits and cohorts, and the paper's default beside them."""
+"""Strings as a goal: of a list, or found prefix by prefix without one.
+
+Listed strings are compared with the RAPPOR paper's default and with simple numbers. Without a list
+each of G steps has a G-th of the reports, and a string must pass all of them; its prefixes are at
+least as common as itself, so the last step's test decides (of long strings: more reports test
+shorter ones). That is the limit of listed strings with N / G reports of one hash, among as many
+candidates as the decoder's weights amount to. Invariant: the epsilons are those of one step, since
+a client answers one.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import string
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
+from typing import Any, NamedTuple, Self
 
 from scipy import special
 
 from hubbub.inference.errors import PlanError
+from hubbub.inference.open_strings.endings import LONGEST_END
+from hubbub.inference.open_strings.search import ROOM_A_STEP
 from hubbub.planning.goals import (
     Curve,
     Goal,
@@ -23,6 +37,7 @@ from hubbub.planning.goals import (
 )
 from hubbub.planning.limits import (
     DetectionMethod,
+    DetectionTest,
     bit_rate,
     coin_variance,
     detection_limit,
@@ -30,10 +45,10 @@ from hubbub.planning.limits import (
 )
 from hubbub.planning.noise import Budget, paper_within, permanent_noise
 from hubbub.planning.search import fitted_curve, make_plan
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol.metric_types.open_strings import LONGEST_STEP, OpenStringType
 from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.reporting.estimates import Finding, Level
+from hubbub.protocol.params import MOST_COHORTS, RapporParams
+from hubbub.reporting.estimates import Finding, Level, Types
 
 PAPER, SIMPLE = "the paper's default", "simple numbers"
 """Names of two alternatives."""
@@ -229,3 +244,226 @@ def round_params(k: int, h: int, m: int, budget: Budget, steps: int) -> list[Rap
         for params in made[:_MOST_ROUND]
         if params.epsilon_permanent <= budget.permanent and params.epsilon_report <= budget.report
     ]
+
+
+EFFECTIVE_CANDIDATES = 3_000.0
+"""A list on which every string had the same weight would be so long; docs/understand/planning.md
+measures."""
+
+UNKNOWN_LENGTH = 16
+"""Bytes that hardly any string is longer than, if nothing is said: words, of two bytes a letter."""
+
+# For strings of which nothing is known: all beginnings of the first step can be looked at, whatever
+# they are written in, and what is found there is learned from before more is added at once.
+_ANY_STEPS = (2, 4, 7, 10, 14, 18, 22)
+# What each step adds to strings, of letters that are equally likely: 4, 3, 3, 4, 4 and 4 of the
+# alphabet (docs/understand/planning.md: fewer steps are better in theory, but can't be bridged).
+_STEP_BITS = (19, 15, 15, 19, 19, 19)
+# In German, of one byte and two, steps of whole characters find as much as those for any strings;
+# in a mixture of scripts with one byte and three they find a third.
+_MOST_UNLIKE = 2
+_HARDLY_EVER = 0.05  # of strings are longer than the longest
+_SHORT_STEP = 2  # bytes, where even the first step would be as long as all strings
+_STRINGS = 1e5  # over which Zipf's law is taken: about as many as names in the census
+# Fewer bits make the search quicker, for 3% of the limit (docs/understand/planning.md).
+_NEAR_BITS = 1.03
+_LISTED = 3 * ROOM_A_STEP  # prefixes that a step looks at, of three steps as names have
+_FEWEST_BITS = 64  # the narrowest filter that docs/understand/planning.md measures
+_OPEN_COHORTS = (32, 64, 128, 256, 512, 1024)  # doubled: the limit is flat around the best
+_MANY_COHORTS = 256  # with which bits are chosen: what docs/understand/planning.md measures most
+_FEWEST_REPORTS_PER_COHORT = 100  # as for listed strings
+
+
+class Letters(NamedTuple):
+    """What strings are written in."""
+
+    bits: float  # how much a character says: log2 of their number, if all are equally common
+    width: int  # bytes of a character, at most or in general
+
+    @classmethod
+    def of_alphabet(cls, alphabet: str) -> Self | None:
+        """Return those of an alphabet if its characters have as many bytes as each other."""
+        characters = set(alphabet)
+        widths = [len(each.encode()) for each in characters]
+        if max(widths) > _MOST_UNLIKE * min(widths):
+            return None
+        return cls(math.log2(len(characters)), max(widths))
+
+
+PLAIN = Letters.of_alphabet(string.ascii_lowercase)
+
+
+def of_corpus(texts: Sequence[str]) -> tuple[int, Letters]:
+    """Return how long public texts hardly ever aren't, in bytes, and what they are written in."""
+    counts = Counter("".join(texts))
+    if not counts:
+        raise PlanError("corpus: empty; expected one text per line")
+    lengths = sorted(len(text.encode()) for text in texts)
+    total = sum(counts.values())
+    bits = -sum(count / total * math.log2(count / total) for count in counts.values())
+    width = sum(count * len(character.encode()) for character, count in counts.items()) / total
+    longest = lengths[min(int((1 - _HARDLY_EVER) * len(lengths)), len(lengths) - 1)]
+    return max(longest, 1), Letters(bits, round(width))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGoal(Goal):
+    """The rarest string that reports show without a list (`test` is `open_test`)."""
+
+    steps: tuple[int, ...]  # lengths of the prefixes, in bytes; after them comes the whole string
+
+    @property
+    def groups(self) -> int:
+        """G, the last step included."""
+        return len(self.steps) + 1
+
+    def if_listed(self, params: RapporParams, n_reports: float) -> float:
+        """Return the limit if a hundred thousand strings were listed and reported whole."""
+        clients = self.groups * self.clients(n_reports)
+        return detection_limit(params, clients, replace(self.test, candidates=_STRINGS))
+
+    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, Any]:
+        """Return the steps, and the share that a list would show."""
+        steps = " ".join(map(str, self.steps))
+        return {"steps": steps, "share_if_listed": self.if_listed(params, n_reports)}
+
+    def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
+        """Return powers of two of bits, and cohorts with which prefixes can be told apart."""
+        if most_bits < _FEWEST_BITS:
+            raise PlanError(
+                f"max-bits = {most_bits}: must be at least {_FEWEST_BITS} for open strings"
+            )
+        cohorts = _cohorts_that_tell(n_reports / self.groups)
+        bits = [2**power for power in range(6, int(math.log2(most_bits)) + 1)]
+        many = max((m for m in cohorts if m <= _MANY_COHORTS), default=min(cohorts))
+        first = (bits[0], many)
+        rate = _open_rate(budget)
+        return [SearchSpace(1, bits, lambda _: cohorts, first, rate, True, _NEAR_BITS)]
+
+    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
+        """Return the limit without a list and with one."""
+        return {
+            "detectable_share": fitted_curve("unlisted", self.limit, found.best, _open_rate),
+            "share_if_listed": fitted_curve("if listed", self.if_listed, found.best, _open_rate),
+        }
+
+    @property
+    def columns(self) -> Types:
+        """The steps, and what a list would show."""
+        return {"steps": str, "share_if_listed": float}
+
+    def shown(self, plan: Plan) -> Mapping[str, str]:
+        """Return what a list would show."""
+        return {"if listed": share_text(plan.figures["share_if_listed"])}
+
+    def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
+        """Return error rate, power, and what else sets bits."""
+        return {
+            "effective_candidates": self.test.candidates,
+            "alpha": self.test.alpha,
+            "power": self.test.power,
+            "concentration": self.test.concentration,
+        }
+
+    def title(self, reports: str) -> str:
+        """Return what the table is about."""
+        steps = ", ".join(map(str, self.steps))
+        return f"Smallest share that {reports} reports show unlisted; steps {steps}, m of each step"
+
+    def about_limit(self, plan: Plan) -> Finding:
+        """Return which share is found, and which would be if the string were listed."""
+        test = self.test
+        if plan.limit == math.inf:
+            return limit_finding(plan, f"No share is found with probability {test.power:g}.")
+        listed = share_text(plan.figures["share_if_listed"])
+        return limit_finding(
+            plan,
+            f"A string held by {plan.limit:.3%} is found with probability {test.power:g}, "
+            "if it looks like others that are held, "
+            f"though nobody listed it (alpha {test.alpha:g}); {listed} if 100,000 strings were "
+            "listed and all clients reported theirs whole.",
+        )
+
+    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
+        """Yield what a report shows of its client, and what can't be found."""
+        m, in_step = found.subject.params.m, found.subject.reports / self.groups
+        cohorts = self.groups * m
+        text = (
+            f"Each of {self.groups} steps has {in_step:,.0f} reports, {in_step / m:,.0f} in each "
+            "cohort. A client answers one step."
+        )
+        yield Finding("reports_per_step", "", text, in_step)
+        text = (
+            f"Each of its reports shows its cohort, one of {cohorts:,}. That is a pseudonym of "
+            f"{math.log2(cohorts):.1f} bits, no more than needed."
+        )
+        yield Finding("pseudonym_bits", "", text, math.log2(cohorts))
+        longest = self.steps[-1] + LONGEST_END
+        text = (
+            f"Strings of more than {longest} bytes can't be found; endings beyond "
+            f"{self.steps[-1]} bytes are guessed, so rare or odd ones are missed."
+        )
+        yield Finding("longest_string", "", text, longest)
+
+    def all_bits(self, params: RapporParams) -> tuple[RapporParams, int | None]:
+        """Return the parameters with the cohorts of all steps, of hashed bits."""
+        return params._replace(m=self.groups * params.m), None
+
+    def entry(self, params: RapporParams, name: str) -> str:
+        """Return the entry of an open string metric."""
+        steps = f"steps = {list(self.steps)}"
+        return entry_text(params, name, "open-string", ("k", "m"), self.schedule, before=[steps])
+
+
+def open_test(
+    alpha: float = 0.05, power: float = 0.9, concentration: float | None = None
+) -> DetectionTest:
+    """Return the test that the last step's test answers."""
+    return DetectionTest(
+        EFFECTIVE_CANDIDATES, alpha, power, concentration=concentration, strings=_STRINGS
+    )
+
+
+def choose_steps(longest: int, letters: Letters | None = None) -> tuple[int, ...]:
+    """Return steps for strings that are hardly ever longer than so many bytes.
+
+    All are below that, but for one that must be: 4, 7, 10, 14, 18 and 22 of `PLAIN` letters.
+    """
+    if longest < 1:
+        raise PlanError(f"longest = {longest}: must be at least 1 byte")
+    steps: Iterable[int] = _ANY_STEPS
+    if letters:
+        added = [max(1, int(bits / max(letters.bits, 1.0))) for bits in _STEP_BITS]
+        steps = (letters.width * characters for characters in accumulate(added))
+    return tuple(step for step in steps if step < min(longest, LONGEST_STEP)) or (_SHORT_STEP,)
+
+
+def open_params(metric: Metric) -> tuple[tuple[int, ...], RapporParams]:
+    """Return the steps of an open string metric, and the parameters of one."""
+    if not isinstance(metric.type, OpenStringType):
+        raise PlanError(
+            f"metrics.{metric.name}.type = {metric.type.name!r}: must be 'open-string' to be "
+            "planned as open"
+        )
+    return metric.type.steps, metric.type.step_params(metric.params)
+
+
+def check_cohorts(steps: tuple[int, ...], m: int) -> None:
+    """Refuse more cohorts per step than fit a report (raises PlanError)."""
+    most = MOST_COHORTS // (len(steps) + 1)
+    if m > most:
+        raise PlanError(
+            f"m = {m}: must be at most {most}, the cohorts of each of {len(steps) + 1} steps"
+        )
+
+
+def _cohorts_that_tell(n_reports: float) -> list[int]:
+    """Return numbers of cohorts that tell prefixes apart, if possible of a hundred reports."""
+    fewest = fewest_cohorts(_FEWEST_BITS, 1, 0.05 / _LISTED)
+    enough = [m for m in _OPEN_COHORTS if m >= fewest]
+    full = [m for m in enough if n_reports / m >= _FEWEST_REPORTS_PER_COHORT]
+    return full or enough[:1]
+
+
+def _open_rate(budget: Budget) -> float | None:
+    return 0.5 if budget.permanent == math.inf else None

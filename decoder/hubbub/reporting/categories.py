@@ -32,10 +32,10 @@ from hubbub.reporting.estimates import (
     table_of,
     warnings_in,
 )
-from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,
+    Provenance,
     anomaly_findings,
     detected_finding,
     epsilon_findings,

@@ -25,10 +25,10 @@ from hubbub.reporting.estimates import (
     table_of,
     warnings_in,
 )
-from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     ERROR_RATES,
+    Provenance,
     estimand_finding,
     first_charts,
     provenance_section,

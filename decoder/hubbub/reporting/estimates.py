@@ -1,7 +1,7 @@
 """Estimates: the one form of what a decoder, a plan, a release or an experiment found out.
 
 Rows in typed columns, findings beside them, and what people see as data: tables, lines, sections,
-pages and charts, which formats (`hubbub.reporting.formats`) print without knowing what they are
+pages and charts, which formats (`hubbub.reporting.writers`) print without knowing what they are
 about. Columns may be computed when they are read, so that a million rows need neither a million
 objects nor one huge string. Invariant: the same estimates give the same bytes in every format.
 """
@@ -157,7 +157,7 @@ class Column(NamedTuple):
 
 
 class Plot(Protocol):
-    """Charts that a notebook shows (`hubbub.reporting.formats.html.Drawing`)."""
+    """Charts that a notebook shows (`hubbub.reporting.html.Drawing`)."""
 
     @property
     def charts(self) -> Sequence[Chart]:
@@ -271,7 +271,7 @@ class Estimates:
         So `pyarrow.table`, `polars.DataFrame` and `pandas.DataFrame.from_arrow` take a result.
         What else the document holds is in the schema's metadata, as in Parquet.
         """
-        batches = _format("data_files").arrow_batches(self)
+        batches = _format("writers").arrow_batches(self)
         capsule: object = batches.__arrow_c_stream__(requested_schema)
         return capsule
 
@@ -299,7 +299,7 @@ class Estimates:
 
 
 def _format(name: str) -> Any:
-    return import_module(f"hubbub.reporting.formats.{name}")
+    return import_module(f"hubbub.reporting.{name}")
 
 
 def as_facts(findings: Sequence[Finding]) -> Mapping[str, str]:

@@ -18,9 +18,9 @@ from hubbub.protocol.metric_types.open_strings import TERMINATOR
 from hubbub.protocol.plurals import counted
 from hubbub.reporting.charts import Labels, Tree, TreeNode
 from hubbub.reporting.estimates import Estimates, Finding, Level, Section
-from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.strings import Additions, string_findings, strings_estimates
 from hubbub.reporting.text import visible
+from hubbub.reporting.wording import Provenance
 
 _SHOWN = 40  # nodes at each step, the largest: a page's height
 _NAMED = 5  # as many as fit on a line or two

@@ -43,11 +43,11 @@ from hubbub.reporting.estimates import (
     table_of,
     warnings_in,
 )
-from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,
     UNCERTAIN,
+    Provenance,
     anomaly_findings,
     certainty,
     detected_finding,

@@ -40,11 +40,11 @@ from hubbub.reporting.estimates import (
     headings,
     warnings_in,
 )
-from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     ERROR_RATES,
     SHARE_COLUMNS,
+    Provenance,
     first_charts,
     metadata_of,
     privacy_section,

@@ -24,10 +24,10 @@ from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.estimates import Block, Estimates, Heading, Line, Table, headings
-from hubbub.reporting.formats.data_files import write_json
 from hubbub.reporting.strings import mass_interval
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import certainty
+from hubbub.reporting.writers import write_json
 from hubbub.simulations.experiments.collecting import (
     report_through_clients,
     run_decoder,

@@ -32,7 +32,7 @@ from hubbub.protocol.records import Records, record_width
 from hubbub.protocol.registry import Registry
 from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.formats.html import write_html
+from hubbub.reporting.html import write_html
 from hubbub.simulations.demo import METRICS
 from hubbub.simulations.experiments.collecting import (
     UploadError,

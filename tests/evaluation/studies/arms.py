@@ -28,8 +28,8 @@ from hubbub.inference.comparison import (
     compare_strings,
 )
 from hubbub.inference.decoding import decode
+from hubbub.planning.categories import MOST_CELLS
 from hubbub.planning.noise import window_within
-from hubbub.planning.numbers import MOST_CELLS
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.numbers import NumberType
 from hubbub.simulations.populations import family_shares

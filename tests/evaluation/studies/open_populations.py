@@ -26,7 +26,8 @@ from hubbub.inference.decoding import Decoding
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import (
+from hubbub.planning.search import plan
+from hubbub.planning.strings import (
     UNKNOWN_LENGTH,
     Letters,
     OpenGoal,
@@ -34,7 +35,6 @@ from hubbub.planning.open_strings import (
     of_corpus,
     open_test,
 )
-from hubbub.planning.search import plan
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.populations import Population
 

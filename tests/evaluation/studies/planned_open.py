@@ -24,8 +24,8 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.open_strings.decoding import decode_open_strings
 from hubbub.planning.goals import Plan
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import PLAIN, OpenGoal, choose_steps, open_test
 from hubbub.planning.search import plan
+from hubbub.planning.strings import PLAIN, OpenGoal, choose_steps, open_test
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.simulations.populations import LISTS
 

@@ -13,7 +13,7 @@ from hubbub.inference.arrays import FloatArray
 from hubbub.inference.decoding import Diagnostics
 from hubbub.inference.scanning import NO_GROUPS, CollisionGroups
 from hubbub.protocol.poisoning import CohortSpread, Repeats, SetBits
-from hubbub.reporting.provenance import Provenance, Source, canonical, digest
+from hubbub.reporting.wording import Provenance, Source, canonical, digest
 
 CLEAR = make_params(k=64, h=2, m=16, f=0.1, p=0.1, q=0.9)
 """Little noise: a few thousand reports tell a handful of strings apart."""

@@ -7,9 +7,9 @@ from typing import BinaryIO
 from rich.console import Console
 
 from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.formats.data_files import write_csv, write_json, write_parquet
-from hubbub.reporting.formats.html import write_html
+from hubbub.reporting.html import write_html
 from hubbub.reporting.text import show
+from hubbub.reporting.writers import write_csv, write_json, write_parquet
 
 
 def csv_of(result: Estimates) -> str:

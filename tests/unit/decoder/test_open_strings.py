@@ -25,8 +25,8 @@ from hubbub.inference.repeated_reports import RepeatedReports, RepeatSource
 from hubbub.protocol.bloom import canonical_bytes
 from hubbub.protocol.metric_types.open_strings import OpenStringType
 from hubbub.reporting.estimates import Level
-from hubbub.reporting.formats.writers import write_results
 from hubbub.reporting.open_strings import open_estimates, open_findings, prefix_text
+from hubbub.reporting.writers import write_results
 from unit.decoder.open_counts import draw_counts, open_params
 
 STEPS = (2, 4)

@@ -16,9 +16,9 @@ from hubbub.decoder import Decoding
 from hubbub.inference.anomalies import AnomalyReport
 from hubbub.inference.scanning import CollisionGroups
 from hubbub.protocol.poisoning import SetBits
-from hubbub.reporting.formats.data_files import csv_cell, write_csv
 from hubbub.reporting.strings import strings_estimates
 from hubbub.reporting.text import columns, shortened, visible
+from hubbub.reporting.writers import csv_cell, write_csv
 from unit.decoder import rendered
 from unit.decoder.decodings import make_anomalies, make_decoding
 from unit.decoder.rendered import csv_of, html_of, json_of

@@ -8,7 +8,7 @@ from typing import BinaryIO
 import pytest
 
 from hubbub.reporting.command_line import atomic_write
-from hubbub.reporting.formats.writers import validate_output_formats
+from hubbub.reporting.writers import validate_output_formats
 
 
 def write(path: Path, text: str) -> None:

@@ -14,8 +14,7 @@ from hubbub.decoder.cli import main
 from hubbub.planning.goals import Goal
 from hubbub.planning.joint import table_goal
 from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit
-from hubbub.planning.open_strings import OpenGoal, open_test
-from hubbub.planning.strings import StringsGoal
+from hubbub.planning.strings import OpenGoal, StringsGoal, open_test
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.metric_types.joint import Field, JointType
 from hubbub.protocol.metric_types.open_strings import OpenStringType

@@ -12,9 +12,8 @@ from hubbub.planning.goals import Goal, PlanSearch
 from hubbub.planning.joint import table_goal
 from hubbub.planning.limits import DetectionMethod, DetectionTest
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import OpenGoal, open_test
 from hubbub.planning.search import against_epsilon, against_reports, evaluate, make_plan, plan
-from hubbub.planning.strings import StringsGoal
+from hubbub.planning.strings import OpenGoal, StringsGoal, open_test
 from parameters import examples, quick_but
 
 ONE_TIME, LIFELONG = Budget(math.inf, 4.0), Budget(6.0, 3.0)

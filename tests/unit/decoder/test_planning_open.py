@@ -10,7 +10,8 @@ from hubbub.inference.errors import PlanError
 from hubbub.planning.goals import Plan
 from hubbub.planning.limits import detection_limit, fewest_cohorts
 from hubbub.planning.noise import Budget
-from hubbub.planning.open_strings import (
+from hubbub.planning.search import make_plan, plan
+from hubbub.planning.strings import (
     PLAIN,
     Letters,
     OpenGoal,
@@ -18,7 +19,6 @@ from hubbub.planning.open_strings import (
     of_corpus,
     open_test,
 )
-from hubbub.planning.search import make_plan, plan
 from hubbub.protocol.params import RapporParams
 from parameters import examples
 

@@ -7,7 +7,7 @@ import pytest
 
 from hubbub.inference.errors import InputError
 from hubbub.inference.params import DecodingParams
-from hubbub.rappor.files import read_counts, read_params
+from hubbub.rappor import read_counts, read_params
 
 _SMALL = DecodingParams(k=3, h=1, m=2, f=0.5, p=0.25, q=0.75)
 _COUNTS = "10,1,2,3\r\n7,0,7,5\r\n"

@@ -13,7 +13,7 @@ from hubbub.decoder import CohortCounts, decode
 from hubbub.inference.candidates import make_design, mapped
 from hubbub.inference.errors import CandidateError, InputError
 from hubbub.inference.params import DecodingParams
-from hubbub.rappor.files import is_uneven, read_counts, read_map
+from hubbub.rappor import is_uneven, read_counts, read_map
 from rappor_clients import Params, bloom_positions, map_row, sum_bits, write_files, write_reports_of
 
 _PARAMS = DecodingParams(k=10, h=2, m=3, f=0.5, p=0.25, q=0.75)

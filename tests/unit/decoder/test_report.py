@@ -113,7 +113,7 @@ def test_categories_have_a_report_of_the_same_kind(case):
 
 def test_colours_are_readable_in_light_dark_and_print():
     """Text against its background by at least 4.5, marks by at least 3 (WCAG 2.2 AA)."""
-    folder = resources.files("hubbub.reporting.formats")
+    folder = resources.files("hubbub.reporting")
     css = folder.joinpath("templates/palette.css").read_text("utf-8")
     palettes = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     assert len(palettes) == 3

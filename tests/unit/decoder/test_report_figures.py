@@ -24,7 +24,7 @@ from hubbub.reporting.charts import (
     XYChart,
     in_percent,
 )
-from hubbub.reporting.formats.drawings import draw
+from hubbub.reporting.drawings import draw
 from unit.decoder.pages import Page, assert_self_contained
 
 WORDS = Labels("a", "T", "W", "driver", "crash")
@@ -73,7 +73,7 @@ def test_names_are_written_as_they_are_and_nothing_in_them_is_obeyed(kind):
 def test_drawing_is_of_the_palette_repeatable_and_large_enough_on_a_phone(kind):
     chart = charts_with("name")[kind]
     drawing = draw(chart)
-    css = resources.files("hubbub.reporting.formats").joinpath("templates/palette.css")
+    css = resources.files("hubbub.reporting").joinpath("templates/palette.css")
     defined = set(re.findall(r"--\w+", css.read_text("utf-8")))
     used = re.findall(r'(?:fill|stroke)="([^"]+)"', drawing)
     assert {colour[4:-1] for colour in used if colour not in {"none", "transparent"}} <= defined

@@ -19,9 +19,9 @@ from hubbub.inference.trends.decoding import (
     decode_days,
 )
 from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.provenance import Provenance
 from hubbub.reporting.strings import string_findings
 from hubbub.reporting.trends import TYPES, trends_estimates
+from hubbub.reporting.wording import Provenance
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown

@@ -23,7 +23,7 @@ _ALLOCATIONS = 50_000  # more than all imports make
 @click.group(
     cls=LazyGroup,
     commands_in={
-        "compare": "hubbub.decoder.cli.compare:compare",
+        "compare": "hubbub.decoder.cli.decode:compare",
         "decode": "hubbub.decoder.cli.decode:decode",
         "plan": "hubbub.planning.cli.plan:plan",
         "privacy": "hubbub.planning.cli.privacy:privacy",

@@ -1,18 +1,24 @@
-"""`hubbub-decoder decode`: the options, and what each of them means.
+"""`hubbub-decoder decode` and `compare`: the options, what they mean, and where results go.
 
-Only what --help needs is imported here; the work is in `hubbub.decoder.pipeline`.
+Only what --help needs is imported at once; the work is in `hubbub.decoder.pipeline` and
+`comparing`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import click
 
-from hubbub.decoder.cli import shared
+from hubbub.decoder.engines import ENGINES, LOCAL
 from hubbub.decoder.options import (
+    CORRECTIONS,
     ESTIMANDS,
     METHODS,
+    MIN_REPORTS,
+    MIN_REPORTS_VARIABLE,
+    STORE,
     DecodeOptions,
     by_field,
     check_options,
@@ -20,9 +26,115 @@ from hubbub.decoder.options import (
 )
 from hubbub.reporting.command_line import Day, cli_errors
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_metrics = click.option(
+    "--metrics", metavar="FILE", help="The registry, metrics.toml; METRIC needs it."
+)
+_store = click.option(
+    "--store",
+    metavar="URL",
+    help=f"The collector's database, or parquet:DIR for an export, also "
+    f"parquet:s3://BUCKET/PATH and so on.  [default: {STORE}]",
+)
+_where = click.option(
+    "--where",
+    multiple=True,
+    metavar="DIMENSION=VALUE",
+    help="Only reports with this value of a dimension, such as platform=mac. May be repeated: any "
+    "of the values of one dimension; all dimensions must match.",
+)
+_alpha = click.option(
+    "--alpha",
+    default=0.05,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Error rate of detections.",
+)
+_correction = click.option(
+    "--correction",
+    default="bh",
+    show_default=True,
+    type=click.Choice(CORRECTIONS),
+    help="What alpha bounds. bh: the share of false names among those detected; bonferroni: the "
+    "chance of even one.",
+)
+_engine = click.option(
+    "--engine",
+    default=LOCAL,
+    show_default=True,
+    type=click.Choice(ENGINES),
+    help="Where the heavy work is done: threads on this machine, or workers of Dask, which must "
+    "see the same files.",
+)
+_master = click.option(
+    "--master",
+    metavar="URL",
+    help="Dask's scheduler, such as tcp://HOST:8786.  [default: workers on this machine]",
+)
+_output = click.option(
+    "--output",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Also write the result to FILE.csv, .json, .parquet, or as a report to FILE.html; - "
+    "writes CSV to stdout instead of the table. May be repeated.",
+)
+_spreadsheet_safe = click.option(
+    "--spreadsheet-safe",
+    is_flag=True,
+    help="In CSV, put ' before strings that a spreadsheet would run as a formula.",
+)
+_rows = click.option(
+    "--rows",
+    default=40,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Most rows to show in the terminal's table.",
+)
+_reports_per_client = click.option(
+    "--reports-per-client",
+    type=click.FloatRange(1),
+    metavar="R",
+    help="For an average report, how many of these reports came from its client: the more, the "
+    "wider the errors. By default, as many as the daily numbers of reports allow.",
+)
+
+
+def _min_reports(words: str) -> Callable[[_Command], _Command]:
+    """Return the option --min-reports, explained in a command's own words."""
+    return click.option(
+        "--min-reports",
+        default=MIN_REPORTS,
+        show_default=True,
+        envvar=MIN_REPORTS_VARIABLE,
+        show_envvar=True,
+        type=click.IntRange(1),
+        help=words,
+    )
+
+
+class _WithHeadings(click.Command):
+    """A command whose --help shows options that few people need last, under headings."""
+
+    def __init__(self, *args: Any, headings: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._headings = headings  # names of options with blanks between them, by heading
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write all options: those without a heading first."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        shown = {each.name: each.get_help_record(ctx) for each in options}
+        below = {title: names.split() for title, names in self._headings.items()}
+        later = {name for names in below.values() for name in names}
+        first = [name for name in shown if name not in later]
+        for title, names in {"Options": first, **below}.items():
+            with formatter.section(title):
+                formatter.write_dl([record for name in names if (record := shown[name])])
+
 
 @click.command(
-    cls=shared.WithHeadings,
+    cls=_WithHeadings,
     headings={
         "Files instead of a store": "reports counts params map",
         "Open strings": "extend corpus alphabet",
@@ -32,8 +144,8 @@ from hubbub.reporting.command_line import Day, cli_errors
     },
 )
 @click.argument("metric", required=False)
-@shared.metrics
-@shared.store
+@_metrics
+@_store
 @click.option(
     "--candidates",
     multiple=True,
@@ -49,7 +161,7 @@ from hubbub.reporting.command_line import Day, cli_errors
     help="First UTC day, such as 2026-11-01.",
 )
 @click.option("--until", type=Day(), metavar="DAY", help="Last UTC day, inclusive.")
-@shared.where
+@_where
 @click.option(
     "--by",
     metavar="day|DIMENSION",
@@ -64,8 +176,8 @@ from hubbub.reporting.command_line import Day, cli_errors
     help="regression: least squares on bit counts; likelihood: whole reports, which takes longer "
     "and finds more; auto: likelihood if it is worth the time.",
 )
-@shared.alpha
-@shared.output
+@_alpha
+@_output
 @click.option(
     "--reports",
     metavar="FILE",
@@ -96,7 +208,7 @@ from hubbub.reporting.command_line import Day, cli_errors
     metavar="CHARACTERS",
     help="The characters of most strings, if known, such as 0123456789abcdef.",
 )
-@shared.correction
+@_correction
 @click.option(
     "--estimand",
     default="population",
@@ -105,17 +217,17 @@ from hubbub.reporting.command_line import Day, cli_errors
     help="What errors and intervals refer to: shares in the population that the reports come "
     "from, or in these reports alone.",
 )
-@shared.reports_per_client
-@shared.min_reports("Refuse to decode fewer reports than this; with --by, on any day.")
+@_reports_per_client
+@_min_reports("Refuse to decode fewer reports than this; with --by, on any day.")
 @click.option(
     "--detected-only",
     is_flag=True,
     help="Leave out what isn't detected.",
 )
-@shared.rows
-@shared.spreadsheet_safe
-@shared.engine
-@shared.master
+@_rows
+@_spreadsheet_safe
+@_engine
+@_master
 def decode(**options: Any) -> None:
     """Decode reports against a list of candidate strings.
 
@@ -153,11 +265,93 @@ def decode(**options: Any) -> None:
         from hubbub.decoder.pipeline import OnTerminal
         from hubbub.decoder.pipeline import decode as decode_options
         from hubbub.inference.parallel import one_thread
-        from hubbub.reporting.formats import writers
+        from hubbub.reporting import writers
 
         writers.check_output_option(files)
         # Last digits depend on how many threads linear algebra takes; results must not.
         with one_thread():
             stated = writers.needs_provenance(files)
             found = decode_options(chosen, OnTerminal(), provenance=stated)
+            writers.write_results(found, files, spreadsheet_safe=safe)
+
+
+@click.command()
+@click.argument("metric")
+@_metrics
+@_store
+@click.option(
+    "--control",
+    required=True,
+    metavar="GROUP",
+    help="The group to compare with: UTC days of --store, as FIRST..LAST; a DIMENSION=VALUE of "
+    "the app, such as arm=control; another store's URL; or several of these in the order "
+    "URL@arm=control@FIRST..LAST.",
+)
+@click.option(
+    "--treatment",
+    required=True,
+    metavar="GROUP",
+    help="The group to compare, given in the same way.",
+)
+@click.option(
+    "--candidates",
+    metavar="FILE",
+    help="For strings: the list to look for, one per line, as for decode.",
+)
+@_where
+@_alpha
+@_correction
+@_engine
+@_master
+@_output
+@_spreadsheet_safe
+@_rows
+@_min_reports("Refuse to compare a group with fewer reports than this.")
+@_reports_per_client
+@click.option(
+    "--sample-ratio",
+    type=click.FloatRange(0, min_open=True),
+    metavar="R",
+    help="How many clients were assigned to the treatment for each one in the control, such as 1; "
+    "warns if the groups' sizes don't fit.",
+)
+@click.option(
+    "--sequential",
+    is_flag=True,
+    help="Allow any number of looks while reports come in, and stopping at any time: intervals "
+    "are wider and q-values larger, and they hold for all looks together.",
+)
+def compare(control: str, treatment: str, sample_ratio: float | None, **options: Any) -> None:
+    """Compare two groups of reports: two periods, two releases, two arms.
+
+    For every category, every mean, or every string detected in the two groups together, this shows
+    both shares, their difference and ratio with 95% intervals, and whether the groups differ, at a
+    controlled false discovery rate.
+
+    \b
+      hubbub-decoder compare homepage --metrics metrics.toml --candidates urls.txt \\
+          --control 2026-11-01..2026-11-07 --treatment 2026-11-08..2026-11-14
+
+    \b
+      hubbub-decoder compare crash --metrics metrics.toml \\
+          --control arm=control --treatment arm=new-cache
+
+    This works best for groups of different clients, such as the arms of an experiment. You can also
+    compare two periods of the same clients, but the intervals are then wider than they need to be.
+    """
+    with cli_errors():
+        files, safe = options.pop("files"), options.pop("spreadsheet_safe")
+        options["where"] = where_of(options["where"])
+        chosen = DecodeOptions(**options, method="regression")
+        check_options(chosen)
+        from hubbub.decoder import comparing
+        from hubbub.decoder.pipeline import OnTerminal
+        from hubbub.inference.parallel import one_thread
+        from hubbub.reporting import writers
+
+        writers.check_output_option(files)
+        groups = comparing.CompareOptions(control, treatment, chosen, sample_ratio)
+        with one_thread():  # as `decode`
+            stated = writers.needs_provenance(files)
+            found = comparing.compare(groups, OnTerminal(), provenance=stated)
             writers.write_results(found, files, spreadsheet_safe=safe)

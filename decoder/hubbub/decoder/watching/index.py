@@ -29,7 +29,7 @@ from hubbub.protocol.plurals import counted
 from hubbub.reporting.charts import Chart, Labels, TimeSeries
 from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.estimates import Estimates, Finding, Level, Page, Section, Table, headings
-from hubbub.reporting.formats.html import write_html
+from hubbub.reporting.html import write_html
 from hubbub.reporting.text import shortened, visible
 
 _ROWS: Final = 5

@@ -19,8 +19,8 @@ from typing import Any, Final
 from hubbub.protocol.errors import HubbubError
 from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.estimates import Estimates, Finding, Level
-from hubbub.reporting.formats.data_files import write_parquet
-from hubbub.reporting.formats.html import write_html
+from hubbub.reporting.html import write_html
+from hubbub.reporting.writers import write_parquet
 
 INDEX: Final = "index.html"
 BY_DAY: Final = "-by-day"

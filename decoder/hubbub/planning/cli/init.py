@@ -153,7 +153,7 @@ def init(
     other ways to ask.
     """
     explain_missing_packages("collector,decoder")
-    from hubbub.planning import modes
+    from hubbub.planning import differences
     from hubbub.planning.goals import Schedule
     from hubbub.protocol.keys import ADDRESS
     from hubbub.protocol.registry import Registry
@@ -161,8 +161,8 @@ def init(
 
     with cli_errors():
         schedule = Schedule("once")
-        best = modes.compare(
-            modes.plan_options(_goal(values), epsilon, schedule), n_clients=clients
+        best = differences.compare(
+            differences.plan_options(_goal(values), epsilon, schedule), n_clients=clients
         ).best
         price = schedule.max_periods * epsilon
         described = {"description": "What we learn from it, and what for", "owner": owner}
@@ -202,9 +202,8 @@ def init(
 
 def _goal(values: Any) -> Goal:
     """Return what the planner is asked."""
-    from hubbub.planning.categories import categories_goal
+    from hubbub.planning.categories import categories_goal, number_goal
     from hubbub.planning.limits import DetectionMethod, DetectionTest
-    from hubbub.planning.numbers import number_goal
     from hubbub.planning.strings import StringsGoal
 
     if values == "text":

@@ -354,7 +354,7 @@ def open_strings(
     _one_of({"--alphabet": alphabet, **told}, least=0)
 
     def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
-        from hubbub.planning import open_strings as planning
+        from hubbub.planning import strings as planning
 
         test = planning.open_test(alpha, power, concentration)
         if metric:
@@ -431,7 +431,7 @@ def number(
         raise click.UsageError("--low and --high belong together.")
 
     def goal_of(found: Metric | None) -> tuple[Goal, RapporParams | None]:
-        from hubbub.planning.numbers import mean_goal, number_goal
+        from hubbub.planning.categories import mean_goal, number_goal
 
         if found:
             return mean_goal(found, alpha, power), found.params
@@ -534,7 +534,7 @@ def compare(
     from hubbub.planning.differences import difference_goal
     from hubbub.planning.result import plan_estimates
     from hubbub.protocol.registry import Registry
-    from hubbub.reporting.formats.writers import write_results
+    from hubbub.reporting.writers import write_results
 
     with cli_errors():
         found = Registry.load(metrics)[metric]
@@ -589,14 +589,14 @@ def _run(
         if way is not periods:
             raise click.UsageError("Give one of --clients, --reports, --share or --error.")
         clients = _USUAL_CLIENTS
-    from hubbub.planning import modes, search
+    from hubbub.planning import differences, search
     from hubbub.planning.goals import Schedule
     from hubbub.planning.noise import Budget
     from hubbub.planning.result import plan_estimates
     from hubbub.protocol.checks import metric_name
     from hubbub.protocol.params import RapporParams
     from hubbub.protocol.registry import Registry
-    from hubbub.reporting.formats.writers import write_results
+    from hubbub.reporting.writers import write_results
 
     with cli_errors():
         metric_name("--name", name)
@@ -617,9 +617,9 @@ def _run(
                 max_periods=max_periods or _USUAL_PERIODS,
                 reports_each=reports_each or days,
             )
-            options = modes.plan_options(goal, epsilon, schedule, epsilon_report)
+            options = differences.plan_options(goal, epsilon, schedule, epsilon_report)
             n_clients = reports if clients is None else clients
-            comparison = modes.compare(options, n_clients=n_clients, **wanted)
+            comparison = differences.compare(options, n_clients=n_clients, **wanted)
         elif way is epsilons:
             budget = Budget(epsilon_permanent or 0.0, epsilon_report or 0.0, each)
             comparison = search.plan(goal.over(each), budget, n_reports=total, **wanted)

@@ -92,7 +92,7 @@ def privacy(
         registry_figures,
     )
     from hubbub.protocol.registry import Registry
-    from hubbub.reporting.formats.writers import write_results
+    from hubbub.reporting.writers import write_results
 
     with cli_errors():
         registry = Registry.load(metrics)
@@ -137,7 +137,7 @@ def catalogue(metrics: tuple[Path, ...], output: Path) -> None:
     from hubbub.protocol.registry import Registry
     from hubbub.reporting.command_line import atomic_write, cli_errors
     from hubbub.reporting.estimates import Estimates
-    from hubbub.reporting.formats.html import write_html
+    from hubbub.reporting.html import write_html
 
     with cli_errors():
         history = [Registry.load(each) for each in metrics]

@@ -179,7 +179,7 @@ def ledger(ledger: str, people: int, files: tuple[str, ...], adopt: bool) -> Non
     """
     from hubbub.release.ledger import Ledger
     from hubbub.release.result import ledger_estimates
-    from hubbub.reporting.formats.writers import write_results
+    from hubbub.reporting.writers import write_results
 
     with Ledger.open(Path(ledger), adopt=adopt) as opened:
         write_results(ledger_estimates(opened, people), files, width=160)
@@ -203,9 +203,9 @@ def _query(
     ) -> None:
         from hubbub.release.dataset import Dataset
         from hubbub.release.result import with_all_rows
+        from hubbub.reporting import writers
         from hubbub.reporting.command_line import STDOUT
-        from hubbub.reporting.formats import writers
-        from hubbub.reporting.formats.data_files import write_csv
+        from hubbub.reporting.writers import write_csv
 
         # What surely can't be written is refused before anything is spent.
         if isinstance(sys.stdout, io.TextIOWrapper):

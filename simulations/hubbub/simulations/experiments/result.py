@@ -33,10 +33,10 @@ from hubbub.reporting.estimates import (
     columns_from,
     headings,
 )
-from hubbub.reporting.formats.data_files import write_json
-from hubbub.reporting.formats.html import write_html, write_picture
+from hubbub.reporting.html import write_html, write_picture
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import certainty
+from hubbub.reporting.writers import write_json
 from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome
 from hubbub.simulations.experiments.scoring import Band, DecodedShares
 

@@ -24,8 +24,8 @@ from markupsafe import Markup
 
 from hubbub.reporting.charts import Chart
 from hubbub.reporting.command_line import atomic_write
+from hubbub.reporting.drawings import WIDTH, draw
 from hubbub.reporting.estimates import Block, Estimates, Line, Table
-from hubbub.reporting.formats.drawings import WIDTH, draw
 from hubbub.reporting.text import plain_console, shortened, show
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def environment() -> jinja2.Environment:
     import jinja2  # noqa: PLC0415 - most results are never a page
 
     templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("hubbub.reporting.formats"),
+        loader=jinja2.PackageLoader("hubbub.reporting"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -118,7 +118,7 @@ def png_of(charts: Sequence[Chart]) -> bytes:
 
 @cache
 def _palette() -> str:
-    file = files("hubbub.reporting.formats") / "templates" / "palette.css"
+    file = files("hubbub.reporting") / "templates" / "palette.css"
     return file.read_text(encoding="utf-8")
 
 

@@ -1,17 +1,13 @@
-"""Results as data for programs: CSV, JSON and Parquet.
+"""Results as data for programs, and all formats to wherever a result is wanted.
 
 CSV has a header and one line per row, with bare line feeds. Strings come back exactly as they were,
-unless they are asked to be safe for spreadsheets.
-Numbers have ten digits, more than the noise leaves and fewer than differ between linear algebra
-kernels; nan leaves a cell empty.
+unless they are asked to be safe for spreadsheets. Numbers have ten digits, more than the noise
+leaves and fewer than differ between linear algebra kernels; nan leaves a cell empty. JSON is the
+document, with one object per row where the rows belong, written part by part. Parquet has the CSV's
+columns with types, and the rest of the document as metadata.
 
-JSON is the document, with one object per row where the rows belong, laid out as
-`json.dumps(indent=1)` would, but written part by part. What JSON has no number for, such as nan, is
-null.
-
-Parquet has the CSV's columns with types, and the rest of the document as JSON in the file's schema
-metadata, under names such as "hubbub.summary". Rows are written in groups, nulls stand where the
-data can't tell, and the same result gives the same bytes.
+The end of a file's name chooses its format. A new format is a function that writes a result into an
+open binary file, and its line in one of the tables here.
 """
 
 from __future__ import annotations
@@ -19,12 +15,19 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
 from typing import Any, BinaryIO
 
+import click
 import numpy as np
 
+from hubbub.reporting.command_line import STDOUT, atomic_write, check_output_paths
 from hubbub.reporting.estimates import ROWS, Columns, Estimates, Types, Values
+from hubbub.reporting.text import show, stdout_console
 from hubbub.storage.files.parquet import require_pyarrow
 
 _QUOTED = re.compile(r'[",\r\n]')
@@ -164,3 +167,83 @@ def write_parquet(result: Estimates, file: BinaryIO) -> None:
                 writer.write_table(arrow.Table.from_batches(waiting, schema))
                 waiting = []
         writer.write_table(arrow.Table.from_batches(waiting, schema))
+
+
+Writer = Callable[[Estimates, BinaryIO], None]
+
+
+def _drawn(function: str) -> Writer:
+    def write(result: Estimates, file: BinaryIO) -> None:
+        getattr(import_module("hubbub.reporting.html"), function)(result, file)
+
+    return write
+
+
+DECODED: dict[str, Writer] = {
+    ".csv": write_csv,
+    ".json": write_json,
+    ".parquet": write_parquet,
+    ".html": _drawn("write_html"),
+}
+"""Formats of what is decoded, by suffix."""
+PICTURES: dict[str, Writer] = {
+    ".png": _drawn("write_png"),
+    ".svg": _drawn("write_svg"),
+}
+"""Formats of results that have a picture."""
+
+
+def needs_provenance(outputs: Sequence[str]) -> bool:
+    """Whether any of the outputs says where the result comes from (CSV has no place for it)."""
+    return any(path != STDOUT and not path.endswith(".csv") for path in outputs)
+
+
+def validate_output_formats(paths: Sequence[str], *, pictures: bool = False) -> None:
+    """Refuse files of other formats (ValueError), or that can't be made (OSError)."""
+    suffixes = [*DECODED, *(PICTURES if pictures else ())]
+    *some, last = suffixes
+    for path in paths:
+        if path != STDOUT and Path(path).suffix not in suffixes:
+            raise ValueError(
+                f"{path!r} must end in {', '.join(some)} or {last}, or be - for CSV on stdout"
+            )
+    check_output_paths(paths)
+
+
+def check_output_option(paths: Sequence[str], *, pictures: bool = False) -> None:
+    """As `validate_output_formats`, for commands: what is wrong is their --output."""
+    try:
+        validate_output_formats(paths, pictures=pictures)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--output'") from error
+
+
+def write_results(
+    result: Estimates, outputs: Sequence[str], *, width: int = 120, spreadsheet_safe: bool = False
+) -> None:
+    """Write every file, then CSV ("-") or what a terminal shows to standard output.
+
+    `width` is that of what is shown where output isn't a terminal.
+    """
+    csv = partial(write_csv, spreadsheet_safe=spreadsheet_safe)
+    write_files(result, outputs, csv)
+    if STDOUT not in outputs:
+        show(result.blocks(), stdout_console(width))
+        return
+    csv(result, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+    if result.suspicious:
+        click.echo(
+            "warning: some reports don't look honest; run without --output - for more", err=True
+        )
+
+
+def write_files(result: Estimates, outputs: Sequence[str], csv: Writer = write_csv) -> None:
+    """Write every file, and nothing to standard output; otherwise as `write_results`."""
+    writers = DECODED | PICTURES | {".csv": csv}
+    for path in outputs:
+        if path != STDOUT:
+            writer = writers.get(Path(path).suffix)
+            if writer is None:
+                raise ValueError(f"output {path!r}: must end in {' or '.join(writers)}")
+            atomic_write(Path(path), partial(writer, result))
