@@ -12,7 +12,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -239,6 +247,8 @@ async def load_reports(
     source: StoredReports,
     metric: Metric,
     *,
+    by_day: bool = False,
+    min_reports: int = 1,
     engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
     spool_for: SpoolFor = lambda _total, _counted: None,
@@ -246,48 +256,123 @@ async def load_reports(
 ) -> CountedReports:
     """Count a metric's stored reports, by the engine where they are files.
 
-    Raises `StoreError` if the store can't be read, or its reports were made with other parameters;
-    `EngineError` if the engine fails; `UndecodableError` if there are no such reports.
+    With `by_day` each day is counted by itself as well, and days with fewer than `min_reports`
+    aren't kept whole. Raises `StoreError` if the store can't be read, or its reports were made with
+    other parameters; `EngineError` if the engine fails; `UndecodableError` if there are none.
     """
-    key, width = MetricVersion(metric.name, metric.version), record_width(metric.params.k)
+    key, least = MetricVersion(metric.name, metric.version), min_reports if by_day else None
     async with open_reader(source, metric) as store:
         total = await store.count(key, *source.days)
-        done = partial(_progressed, progress, total, 0)
         spool = spool_for(total, await store.last_counted(key, *source.days))
-        spools = [spool] if spool else []
-        counts, whole, sizes = empty_counts(metric.params), None, Counter[dt.date]()
         if isinstance(store, ParquetReader) and (not spool or is_distributed(engine, total)):
             with _naming_deleted_files():
                 files = _plan_export(store, key, *source.days)
                 if spool and files.counted:  # exported only now
                     spool = spool_for(total, files.counted[-1][0])
-                for day, more in _count_export(files, metric.params, engine, detector, done):
-                    counts += more
-                    sizes[day] += more.total
-                if spool and engine:
-                    whole = distribute(engine, files.tasks, metric.params, counts)
+                done = partial(_progressed, progress, total, 0)
+                counted = _count_export(files, metric.params, engine, detector, done)
+                found = _count_files(
+                    files, counted, metric.params, engine if spool else None, least
+                )
         else:
-            with Counting(
-                metric.params, detector=detector, spools=spools, progress=done
-            ) as counting:
-                async with aclosing(store.contents(key, *source.days)) as contents:
-                    async for stored in contents:
-                        if isinstance(stored, StoredRecords):
-                            sizes[stored.day] += len(stored.records) // width
-                            counting.add(stored.records)
-                            continue
-                        sizes[stored.day] += stored.kept.total
-                        if spool:  # the collector has just counted them
-                            spool = spool_for(total, stored.day)
-                            counting.keep_none()
-                        counting.add_counts(stored.kept)
-                counts = counting.result()
-            whole = spool.finish() if spool else None
+            found = await _count_records(
+                store, source, metric, detector, spool, partial(spool_for, total), least,
+                partial(_progressed, progress, total),
+            )  # fmt: skip
         versions = await store.versions(metric.name)
-    if not counts.total:
-        raise _no_reports(source, metric, versions)
-    anomalies = detector.result() if detector else None
-    return CountedReports(counts, anomalies, whole, day_sizes=sizes)
+    if not found.counts.total:
+        raise UndecodableError(
+            f"no reports of {source.named(metric)}; versions in the store: {versions or 'none'}"
+        )
+    return replace(found, anomalies=detector.result() if detector else None)
+
+
+def _count_files(
+    files: _ExportFiles,
+    counted: Iterable[tuple[dt.date, CohortCounts]],
+    params: RapporParams,
+    keep_in: Engine | None,
+    least: int | None,
+) -> CountedReports:
+    """Add up counts of files, by day unless `least` is None, and let an engine keep reports."""
+    counts, sizes = empty_counts(params), Counter[dt.date]()
+    daily: dict[dt.date, CohortCounts] = {}
+    for day, more in counted:
+        counts += more
+        sizes[day] += more.total
+        if least is not None:
+            daily[day] = daily[day] + more if day in daily else more
+    found = CountedReports(counts, day_sizes=sizes)
+    if least is not None:
+        by_day = {day: daily[day] for day in sorted(daily) if daily[day].total}
+        found = replace(
+            found, by_day=by_day, day_sizes={day: own.total for day, own in by_day.items()}
+        )
+    if keep_in is None:
+        return found
+    if least is None:
+        return replace(found, whole=distribute(keep_in, files.tasks, params, counts))
+
+    def kept(days: Mapping[dt.date, CohortCounts]) -> RawReports:
+        chosen = [task for task in files.tasks if task.day in days]
+        return distribute(keep_in, chosen, params, reduce(add, days.values()))
+
+    enough = {day: own for day, own in found.by_day.items() if own.total >= least}
+    whole_by_day = {day: kept({day: own}) for day, own in enough.items()}
+    return replace(found, whole=kept(enough) if enough else None, whole_by_day=whole_by_day)
+
+
+async def _count_records(
+    store: Reader,
+    source: StoredReports,
+    metric: Metric,
+    detector: AnomalyDetector | None,
+    spool: ReportSpool | None,
+    spool_at: Callable[[dt.date | None], ReportSpool | None],
+    least: int | None,
+    progress: Callable[[int, int], None],
+) -> CountedReports:
+    """Count what a store yields, by day unless `least` is None, and keep it in spools."""
+    key, params = MetricVersion(metric.name, metric.version), metric.params
+    counts, sizes, done = empty_counts(params), Counter[dt.date](), 0
+    by_day: dict[dt.date, CohortCounts] = {}
+    whole_by_day: dict[dt.date, RawReports] = {}
+    spans = [source.days]
+    if least is not None:
+        since, until = source.days
+        days = sorted(await store.days(key))
+        spans = [(day, day) for day in days if (since or day) <= day <= (until or day)]
+    for first, last in spans:
+        spools = [spool] if spool else []
+        if spool and least is not None:  # small days aren't decoded
+            enough = await store.count(key, first, last) >= least
+            spools = [spool, ReportSpool(params, IN_MEMORY // len(spans))] if enough else []
+        told = partial(progress, done)
+        with Counting(params, detector=detector, spools=spools, progress=told) as counting:
+            async with aclosing(store.contents(key, first, last)) as contents:
+                async for stored in contents:
+                    if isinstance(stored, StoredRecords):
+                        sizes[stored.day] += len(stored.records) // record_width(params.k)
+                        counting.add(stored.records)
+                        continue
+                    sizes[stored.day] += stored.kept.total
+                    if spool:  # the collector has just counted them
+                        spool = spool_at(stored.day)
+                        counting.keep_none()
+                        whole_by_day, spools = {}, []
+                    counting.add_counts(stored.kept)
+            own = counting.result()
+        counts += own
+        done += own.total
+        if least is not None and first:
+            if own.total:
+                by_day[first] = own
+            if spools:
+                whole_by_day[first] = spools[1].finish()
+    keeps = spool and (whole_by_day or least is None)
+    whole = spool.finish() if spool and keeps else None
+    known = {day: n for day, n in sizes.items() if n}
+    return CountedReports(counts, None, whole, by_day, whole_by_day, known)
 
 
 @contextmanager
@@ -337,127 +422,6 @@ def _count_export(
         done += kept.total
         progress(done)
         yield day, kept.counts
-
-
-async def load_days(
-    source: StoredReports,
-    metric: Metric,
-    *,
-    min_reports: int = 1,
-    engine: Engine | None = None,
-    detector: AnomalyDetector | None = None,
-    spool_for: SpoolFor = lambda _total, _counted: None,
-    progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> CountedReports:
-    """Count each day by itself; days without reports are left out, small ones aren't kept whole.
-
-    Raises as `load_reports`.
-    """
-    key = MetricVersion(metric.name, metric.version)
-    by_day: dict[dt.date, CohortCounts] = {}
-    whole_by_day: dict[dt.date, RawReports] = {}
-    done = 0
-    since, until = source.days
-    async with open_reader(source, metric) as store:
-        versions = await store.versions(metric.name)
-        total = await store.count(key, since, until)
-        together = spool_for(total, await store.last_counted(key, since, until))
-        days = [
-            day
-            for day in sorted(await store.days(key))
-            if not ((since and day < since) or (until and day > until))
-        ]
-        if isinstance(store, ParquetReader) and (not together or is_distributed(engine, total)):
-            with _naming_deleted_files():
-                files = _plan_export(store, key, since, until)
-                if together and files.counted:  # exported only now
-                    together = spool_for(total, files.counted[-1][0])
-                counted = partial(_progressed, progress, total, 0)
-                daily = _days_of_export(
-                    files,
-                    metric.params,
-                    engine,
-                    detector,
-                    counted,
-                    min_reports if together else None,
-                )
-                if not daily.by_day:
-                    raise _no_reports(source, metric, versions)
-                return replace(daily, anomalies=detector.result() if detector else None)
-        for day in days:
-            spools: list[ReportSpool] = []
-            if together and await store.count(key, day, day) >= min_reports:
-                spools = [together, ReportSpool(metric.params, IN_MEMORY // len(days))]
-            counted = partial(_progressed, progress, total, done)
-            with Counting(
-                metric.params, detector=detector, spools=spools, progress=counted
-            ) as counting:
-                async with aclosing(store.contents(key, day, day)) as contents:
-                    async for stored in contents:
-                        if isinstance(stored, StoredRecords):
-                            counting.add(stored.records)
-                            continue
-                        if together:  # the collector has just counted them
-                            together = spool_for(total, stored.day)
-                            counting.keep_none()
-                            whole_by_day, spools = {}, []
-                        counting.add_counts(stored.kept)
-                counts = counting.result()
-            if counts.total:
-                by_day[day] = counts
-            if spools:
-                whole_by_day[day] = spools[1].finish()
-            done += counts.total
-    if not by_day:
-        raise _no_reports(source, metric, versions)
-    whole = together.finish() if together and whole_by_day else None
-    anomalies = detector.result() if detector else None
-    sizes = {day: own.total for day, own in by_day.items()}
-    return CountedReports(_sum(by_day), anomalies, whole, by_day, whole_by_day, sizes)
-
-
-def _days_of_export(
-    files: _ExportFiles,
-    params: RapporParams,
-    engine: Engine | None,
-    detector: AnomalyDetector | None,
-    progress: Callable[[int], None],
-    keep_from: int | None,
-) -> CountedReports:
-    """Count days on an engine, which also keeps those with at least so many reports, if asked."""
-    found: dict[dt.date, CohortCounts] = {}
-    for day, more in _count_export(files, params, engine, detector, progress):
-        found[day] = found[day] + more if day in found else more
-    by_day = {day: found[day] for day in sorted(found) if found[day].total}
-    counts = _sum(by_day) if by_day else empty_counts(params)
-    sizes = {day: own.total for day, own in by_day.items()}
-    if keep_from is None or engine is None:
-        return CountedReports(counts, by_day=by_day, day_sizes=sizes)
-    enough = {day: own for day, own in by_day.items() if own.total >= keep_from}
-    keep = partial(_keep_days, engine, files.tasks, params)
-    whole_by_day = {day: keep({day: own}) for day, own in enough.items()}
-    whole = keep(enough) if enough else None
-    return CountedReports(counts, None, whole, by_day, whole_by_day, sizes)
-
-
-def _sum(by_day: Mapping[dt.date, CohortCounts]) -> CohortCounts:
-    return reduce(add, by_day.values())
-
-
-def _keep_days(
-    engine: Engine,
-    tasks: Sequence[Task],
-    params: RapporParams,
-    by_day: Mapping[dt.date, CohortCounts],
-) -> RawReports:
-    chosen = [task for task in tasks if task.day in by_day]
-    return distribute(engine, chosen, params, _sum(by_day))
-
-
-def _no_reports(source: StoredReports, metric: Metric, versions: Sequence[int]) -> UndecodableError:
-    return UndecodableError(
-        f"no reports of {source.named(metric)}; versions in the store: {versions or 'none'}"
-    )
 
 
 def load_file(
@@ -593,30 +557,21 @@ def count(
         )
         require_enough(source.path, reports.counts.total, min_reports)
         return reports
-    if by_day:
-        return _run(
-            load_days(
-                source,
-                metric,
-                min_reports=min_reports,
-                engine=engine,
-                detector=detector,
-                spool_for=spool_for,
-                progress=progress,
-            )
-        )
     reports = _run(
         load_reports(
             source,
             metric,
+            by_day=by_day,
+            min_reports=min_reports,
             engine=engine,
             detector=detector,
             spool_for=spool_for,
             progress=progress,
         )
     )
-    total = reports.counts.total
-    require_enough(source.named(metric), total, min_reports, "decode more days, or ")
+    if not by_day:
+        total = reports.counts.total
+        require_enough(source.named(metric), total, min_reports, "decode more days, or ")
     return reports
 
 

@@ -3,14 +3,13 @@
 import asyncio
 import datetime as dt
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from factories import make_metric, make_params
-from hubbub.decoder.reports import Counting, StoredReports, load_days, load_reports
+from hubbub.decoder.reports import Counting, StoredReports, load_reports
 from hubbub.inference.anomalies import AnomalyDetector
 from hubbub.inference.candidates import hashed
 from hubbub.inference.decoding import decode
@@ -102,7 +101,7 @@ def test_auto_takes_regression_where_a_part_is_counted_and_says_why(words):
     )
 
 
-def _by_loading(load: Callable[..., Any], stored: Stored, choice: Choice) -> Any:
+def _by_loading(by_day: bool, stored: Stored, choice: Choice) -> Any:
     """Load while upkeep counts the oldest day, after it was looked for and before it is read."""
     counted = False
 
@@ -115,26 +114,26 @@ def _by_loading(load: Callable[..., Any], stored: Stored, choice: Choice) -> Any
                 thread.submit(stored.count_before, DAYS[1]).result()
         return spool
 
-    return asyncio.run(load(StoredReports(stored.url), stored.metric, spool_for=spool_for))
+    source = StoredReports(stored.url)
+    return asyncio.run(load_reports(source, stored.metric, by_day=by_day, spool_for=spool_for))
 
 
-@pytest.mark.parametrize("load", [load_reports, load_days])
-def test_reports_that_are_counted_meanwhile_are_read_once_and_not_taken_for_whole(words, load):
+@pytest.mark.parametrize("by_day", [False, True])
+def test_reports_that_are_counted_meanwhile_are_read_once_and_not_taken_for_whole(words, by_day):
     choice = Choice(Method.AUTO, NOISE, len(NAMES))
-    found = _by_loading(load, words, choice)
-    counts = found.counts if load is load_reports else sum(found.by_day.values(), start=_none())
-    assert counts.total == 6_000
-    if load is load_days:
-        assert (found.whole, found.whole_by_day) == (None, {})
-    decoding = decode(counts, NOISE, hashed(NAMES, NOISE))
+    found = _by_loading(by_day, words, choice)
+    assert found.counts.total == 6_000
+    assert sum(found.by_day.values(), start=_none()).total == (6_000 if by_day else 0)
+    assert (found.whole, found.whole_by_day) == (None, {})
+    decoding = decode(found.counts, NOISE, hashed(NAMES, NOISE))
     completed = choice.complete(decoding, None, hashed(NAMES, NOISE), lambda _n, _gap: None)
     assert completed.summary.method_reason.startswith("of days up to 2026-11-01 only counts")
 
 
-@pytest.mark.parametrize("load", [load_reports, load_days])
-def test_likelihood_is_refused_for_what_is_counted_meanwhile(words, load):
+@pytest.mark.parametrize("by_day", [False, True])
+def test_likelihood_is_refused_for_what_is_counted_meanwhile(words, by_day):
     with pytest.raises(UndecodableError, match="--since 2026-11-02"):
-        _by_loading(load, words, Choice(Method.LIKELIHOOD, NOISE, len(NAMES)))
+        _by_loading(by_day, words, Choice(Method.LIKELIHOOD, NOISE, len(NAMES)))
 
 
 def _none() -> Any:
