@@ -109,6 +109,26 @@ class LazyGroup(click.Group):
         return found
 
 
+class WithHeadings(click.Command):
+    """A command whose --help shows options that few people need last, under headings."""
+
+    def __init__(self, *args: Any, headings: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._headings = headings  # names of options with blanks between them, by heading
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write all options: those without a heading first."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        shown = {each.name: each.get_help_record(ctx) for each in options}
+        below = {title: names.split() for title, names in self._headings.items()}
+        later = {name for names in below.values() for name in names}
+        first = [name for name in shown if name not in later]
+        for title, names in {"Options": first, **below}.items():
+            if records := [record for name in names if (record := shown.get(name))]:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
 class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
     """A whole number such as 100000, 100_000 or 1e5, between two bounds, which are allowed."""
 

@@ -29,7 +29,7 @@ from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types.enums import EnumType
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.responses import UNARY, Response
-from hubbub.reporting.command_line import Count, cli_errors
+from hubbub.reporting.command_line import Count, WithHeadings, cli_errors
 from hubbub.simulations.experiments.tables import PARTNERS, CategoryExperiment, JointExperiment
 from hubbub.simulations.populations import HASHED, LISTS, Population, joint_population, parse_sizes
 
@@ -276,7 +276,15 @@ def watch(output: Path, reports: int, seed: int) -> None:
     click.echo(f"{took:.0f} s; look at {output}/results/index.html")
 
 
-@main.command()
+@main.command(
+    cls=WithHeadings,
+    headings={
+        "Tables of several fields": "joint partners",
+        "Parameters": "response steps k h m f p q",
+        "Who reports, and when": "mode period_days days change cohorts attack",
+        "How it is decoded": "candidates_extra missing method alpha correction",
+    },
+)
 @click.option(
     "--type", "metric_type", type=click.Choice(["string", "open-string", "enum"]),
     default="string", show_default=True,

@@ -6,7 +6,7 @@ Only what --help needs is imported at once; the work is in `hubbub.decoder.pipel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -24,7 +24,7 @@ from hubbub.decoder.options import (
     check_options,
     where_of,
 )
-from hubbub.reporting.command_line import Day, cli_errors
+from hubbub.reporting.command_line import Day, WithHeadings, cli_errors
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -114,27 +114,8 @@ def _min_reports(words: str) -> Callable[[_Command], _Command]:
     )
 
 
-class _WithHeadings(click.Command):
-    """A command whose --help shows options that few people need last, under headings."""
-
-    def __init__(self, *args: Any, headings: Mapping[str, str], **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self._headings = headings  # names of options with blanks between them, by heading
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write all options: those without a heading first."""
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
-        shown = {each.name: each.get_help_record(ctx) for each in options}
-        below = {title: names.split() for title, names in self._headings.items()}
-        later = {name for names in below.values() for name in names}
-        first = [name for name in shown if name not in later]
-        for title, names in {"Options": first, **below}.items():
-            with formatter.section(title):
-                formatter.write_dl([record for name in names if (record := shown[name])])
-
-
 @click.command(
-    cls=_WithHeadings,
+    cls=WithHeadings,
     headings={
         "Files instead of a store": "reports counts params map",
         "Open strings": "extend corpus alphabet",

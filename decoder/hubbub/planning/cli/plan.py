@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hubbub.reporting.command_line import cli_errors, only_files
+from hubbub.reporting.command_line import WithHeadings, cli_errors, only_files
 
 if TYPE_CHECKING:
     from hubbub.planning.goals import Goal
@@ -26,6 +26,12 @@ _USUAL_BITS = 1024  # `hubbub.planning.search.USUAL_BITS`
 _USUAL_PERIOD, _USUAL_PERIODS = 30, 24  # `hubbub.planning.goals.USUAL_PERIOD`, ..._PERIODS
 _USUAL_CLIENTS = 1e5  # whose table of modes is shown if nothing is asked of it: a small product's
 _LONGEST_PERIOD = 3650  # days, as the registry has it
+_HEADINGS = {
+    "Repeated answers and reports": "period_days max_periods reports_each epsilon_permanent "
+    "epsilon_report",
+    "To evaluate existing parameters": "k h m f p q metrics",
+    "What is promised": "alpha power max_bits method concentration",
+}
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
@@ -181,14 +187,14 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
             click.option(
                 f"--{name}",
                 type=int if name in "khm" else float,
-                help=f"To evaluate existing parameters: {meanings[name]}.",
+                help=f"{meanings[name].capitalize()}.",
             )
             for name in numbers
         ),
         click.option(
             "--metrics",
             metavar="FILE",
-            help="To evaluate METRIC's parameters: the registry that has it.",
+            help="The registry that has METRIC, whose parameters are evaluated.",
         ),
         click.option(
             "--alpha",
@@ -255,7 +261,7 @@ def plan() -> None:
     """
 
 
-@plan.command()
+@plan.command(cls=WithHeadings, headings=_HEADINGS)
 @click.option(
     "--candidates",
     required=True,
@@ -305,7 +311,7 @@ def strings(
     _run(goal_of, {}, **shared)
 
 
-@plan.command("open")
+@plan.command("open", cls=WithHeadings, headings=_HEADINGS)
 @click.option(
     "--longest",
     type=click.IntRange(1, 64),
@@ -371,7 +377,7 @@ def open_strings(
     _run(goal_of, {"h": 1}, **shared)
 
 
-@plan.command()
+@plan.command(cls=WithHeadings, headings=_HEADINGS)
 @_common_options("fpq", _MOST_BITS)
 def categories(
     metric: str | None, metrics: str | None, alpha: float, power: float, **shared: Any
@@ -400,7 +406,7 @@ def categories(
     _run(goal_of, defaults, metric=metric if metrics else None, metrics=metrics, **shared)
 
 
-@plan.command()
+@plan.command(cls=WithHeadings, headings=_HEADINGS)
 @click.option("--low", type=float, help="Lowest number; lower ones count as this.")
 @click.option("--high", type=float, help="Highest number; higher ones count as this.")
 @click.option(
@@ -440,7 +446,7 @@ def number(
     _run(goal_of, {}, **shared)
 
 
-@plan.command()
+@plan.command(cls=WithHeadings, headings=_HEADINGS)
 @click.option(
     "--cells",
     callback=_sizes,
