@@ -105,8 +105,8 @@ def _section(number: int, tile: Tile, level: Level) -> Section:
         "days": f"{watch['days']}, up to {result.day}",
         "reports": f"{reports:,}" if isinstance(reports, int) else "too few",
         "asked until": f"{watch['expires']}, {left:,} days" if left >= 0 else "not any more",
-        "epsilon": f"{_epsilon(watch['epsilon_report'])} a report, "
-        f"{_epsilon(watch['epsilon_answer'])} an answer",
+        "epsilon": f"{_epsilon(watch['epsilon_report'])} per report, "
+        f"{_epsilon(watch['epsilon_answer'])} per answer",
     }
     links = {"report": f"{result.report}/{result.day}.html"}
     if tile.days is not None:
@@ -169,12 +169,15 @@ def _course(number: int, rows: Mapping[str, Any], name: str | None) -> Chart | N
         return ["" if np.isnan(value) else form.format(value) for value in values]
 
     course = share[own], low[own], high[own]
-    said = f", another from {', '.join(days[day] for day in changes)} on" if changes else ""
+    said = f"The {word} from {days[0]} to {days[-1]}"
+    if changes:  # such as "2.4% until 2026-11-18, 7.6% since 2026-11-19"
+        parts = [part[~np.isnan(part)] for part in np.split(course[0], changes)]
+        shown = ["none" if not len(part) else form.format(part.mean()) for part in parts]
+        until = [f"{mean} until {days[day - 1]}" for mean, day in zip(shown, changes, strict=False)]
+        said += f": {', '.join(until)}, {shown[-1]} since {days[changes[-1]]}"
     title = f"{shortened(visible(name), _WIDTH)}, day by day"
     return TimeSeries(
-        Labels(
-            f"tile-{number}", title, f"The {word} from {days[0]} to {days[-1]}{said}.", "", word
-        ),
+        Labels(f"tile-{number}", title, f"{said}.", "", word),
         tuple(days),
         *course,
         np.full(len(days), np.nan),
