@@ -79,7 +79,7 @@ class LocalEngine:
     name = LOCAL
 
     def __init__(self, threads: int | None = None) -> None:
-        self._threads = threads or cores()
+        self._threads = threads
 
     def map(
         self,
@@ -88,7 +88,7 @@ class LocalEngine:
         tasks: Sequence[_Task],
     ) -> Iterator[_Result]:
         """Yield results in the order of tasks; see `Engine`."""
-        threads = min(self._threads, len(tasks))
+        threads = min(self._threads or cores(), len(tasks))
         if threads <= 1:
             for task in tasks:
                 yield work(shared, task)
