@@ -52,12 +52,12 @@ from hubbub.storage.files.parquet import (
     write_counts,
     write_records,
 )
-from hubbub.storage.mixing import BulkShuffle
 from hubbub.storage.reports import MetricVersion, Reader, StoredCounts, StoredRecords
 from hubbub.storage.slices import SliceSizes, Where, added, pools
 
 if TYPE_CHECKING:
     from hubbub.storage import Store
+    from hubbub.storage.mixing import BulkShuffle
 
 SCHEME = "parquet:"
 """How the address of an exported directory begins where a store's is expected."""
@@ -402,6 +402,9 @@ async def export_partitions(
     counts as before. Raises `StoreError` if the store can't be read, the storage refuses, or
     pyarrow is missing; as ReportFileError if the directory holds something else.
     """
+    # Who reads an export needs no database's library.
+    from hubbub.storage.mixing import BulkShuffle  # noqa: PLC0415
+
     require_pyarrow()
     directory = resolve(address)
     _check_target(directory, (planned.partition for planned in plan))
