@@ -15,7 +15,6 @@ import contextlib
 import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -33,7 +32,7 @@ from hubbub.storage.schema import segments as _segments
 from hubbub.storage.segments import (
     BYTES_OF_REPORT,
     CHUNKS_BETWEEN_TIDYING,
-    SegmentGroup,
+    DayGroup,
     Segments,
     SegmentSize,
     chunked,
@@ -41,21 +40,6 @@ from hubbub.storage.segments import (
     lock_segments,
     stream_selections,
 )
-
-
-class DayRow(NamedTuple):
-    """The row of a metric's version and day."""
-
-    key: MetricVersion
-    day: dt.date
-
-    def values(self) -> dict[str, object]:
-        """Return the columns of its key."""
-        return {**self.key._asdict(), "day": self.day}
-
-    def selected(self) -> list[sa.ColumnElement[bool]]:
-        """Return the conditions that it alone fulfils."""
-        return [_counts.c[name] == value for name, value in self.values().items()]
 
 
 class RowChangedError(Exception):
@@ -79,7 +63,7 @@ class Counts:
         of the reports. `received`: the day from which on the id is kept for some time. Raises
         `StoreError` if the database refuses, or what is kept of this day is of other parameters.
         """
-        row = DayRow(key, day)
+        row = DayGroup(key, day)
         while True:
             packed = await self.read_packed(row)
             values = await asyncio.to_thread(add_to_packed, packed, row, kept)
@@ -131,14 +115,16 @@ class Counts:
         return moved
 
     async def _move_row(self, key: MetricVersion, day: dt.date, slice_: str) -> int:
-        row, into = DayRow(key, day), DayRow(key._replace(slice=slice_), day)
+        row, into = DayGroup(key, day), DayGroup(key._replace(slice=slice_), day)
         while moving := await self.read_packed(row):
             kept = await asyncio.to_thread(read_counts, moving, row)
             packed = await self.read_packed(into)
             values = await asyncio.to_thread(add_to_packed, packed, into, kept)
             with contextlib.suppress(RowChangedError):
                 async with self._database.write() as connection:
-                    gone = sa.delete(_counts).where(*row.selected(), _counts.c.counts == moving)
+                    gone = sa.delete(_counts).where(
+                        *row.selected(_counts), _counts.c.counts == moving
+                    )
                     if (await connection.execute(gone)).rowcount != 1:
                         raise RowChangedError
                     await self._replace(connection, into, packed, values)
@@ -153,19 +139,21 @@ class Counts:
             await connection.execute(sa.delete(_counts).where(*which))
         return sum(reports)
 
-    async def read_packed(self, row: DayRow) -> bytes:
+    async def read_packed(self, row: DayGroup) -> bytes:
         """Return a row's packed counts as they are now; none if there is no such row."""
         async with self._database.read() as connection:
-            packed = await connection.scalar(sa.select(_counts.c.counts).where(*row.selected()))
+            packed = await connection.scalar(
+                sa.select(_counts.c.counts).where(*row.selected(_counts))
+            )
         return bytes(packed or b"")
 
-    async def _count_day(self, group: SegmentGroup) -> int:
+    async def _count_day(self, group: DayGroup) -> int:
         """Count one day's reports, whatever others merge or count meanwhile."""
         params = await self._params(group.key)
         counted, complete = 0, False
         while not complete:
             complete = True
-            chunks = chunked(await self._segments.sizes(*group.selected))
+            chunks = chunked(await self._segments.sizes(*group.selected()))
             for number, chunk in enumerate(chunks, start=1):
                 reports = await self._count_chunk(group, chunk, params)
                 complete = complete and reports is not None
@@ -175,12 +163,12 @@ class Counts:
         return counted
 
     async def _count_chunk(
-        self, group: SegmentGroup, chunk: Sequence[SegmentSize], params: RapporParams
+        self, group: DayGroup, chunk: Sequence[SegmentSize], params: RapporParams
     ) -> int | None:
         """Replace segments by their counts; None if any of them is gone."""
-        row, kept, found = DayRow(group.key, group.day), keep_none(params), 0
+        kept, found = keep_none(params), 0
         async with self._database.read() as connection:
-            for query in stream_selections(chunk, row.day):
+            for query in stream_selections(chunk, group.day):
                 # One after the other, so that memory holds one segment.
                 options = {"max_row_buffer": 1}
                 async for row_found in await connection.stream(query, execution_options=options):
@@ -189,14 +177,14 @@ class Counts:
         if found < len(chunk):
             return None
         while True:
-            packed = await self.read_packed(row)
-            values = await asyncio.to_thread(add_to_packed, packed, row, kept)
+            packed = await self.read_packed(group)
+            values = await asyncio.to_thread(add_to_packed, packed, group, kept)
             with contextlib.suppress(RowChangedError):
                 async with self._database.write() as connection:
                     if not await lock_segments(connection, chunk, group, skip_locked=False):
                         return None
-                    await delete_segments(connection, chunk, row.day)
-                    await self._replace(connection, row, packed, values)
+                    await delete_segments(connection, chunk, group.day)
+                    await self._replace(connection, group, packed, values)
                 break
         self._database.note_written(len(packed) + BYTES_OF_REPORT * kept.total, len(chunk))
         return kept.total
@@ -204,7 +192,7 @@ class Counts:
     async def _replace(
         self,
         connection: AsyncConnection,
-        row: DayRow,
+        row: DayGroup,
         packed: bytes,
         values: Mapping[str, object],
     ) -> None:
@@ -212,10 +200,10 @@ class Counts:
         # First inserted: a row that isn't there can't be locked.
         empty = {**row.values(), "reports": 0, "counts": b""}
         await connection.execute(self._database.insert_if_absent(_counts), [empty])
-        query = sa.select(_counts.c.counts).where(*row.selected()).with_for_update()
+        query = sa.select(_counts.c.counts).where(*row.selected(_counts)).with_for_update()
         if bytes((await connection.execute(query)).scalar_one()) != packed:
             raise RowChangedError
-        await connection.execute(sa.update(_counts).where(*row.selected()).values(values))
+        await connection.execute(sa.update(_counts).where(*row.selected(_counts)).values(values))
 
     async def _params(self, key: MetricVersion) -> RapporParams:
         """Return the parameters with which reports were made.
@@ -232,14 +220,14 @@ class Counts:
         return Declared(*key[:2], json.loads(text)).params
 
 
-def add_to_packed(packed: bytes, row: DayRow, kept: KeptCounts) -> dict[str, object]:
+def add_to_packed(packed: bytes, row: DayGroup, kept: KeptCounts) -> dict[str, object]:
     """Return what becomes of a row to which counts are added (raises as `read_counts`)."""
     if packed:
         kept += read_counts(packed, row, kept.counts.bits.shape)
     return {"reports": kept.total, "counts": pack_counts(kept)}
 
 
-def read_counts(packed: bytes, row: DayRow, shape: tuple[int, ...] | None = None) -> KeptCounts:
+def read_counts(packed: bytes, row: DayGroup, shape: tuple[int, ...] | None = None) -> KeptCounts:
     """Return the counts of a row.
 
     `shape`: m and k that they must have. Raises `CountsError` if they are damaged, or of other

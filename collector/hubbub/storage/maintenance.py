@@ -92,16 +92,13 @@ class Maintenance:
         report_days: int | None = None,
     ) -> None:
         self._store = store
-        self._deduplication = dt.timedelta(days=deduplication_days)
-        self._retention = None if retention_days is None else dt.timedelta(days=retention_days)
-        self._report_age = None if report_days is None else dt.timedelta(days=report_days)
+        self._deduplication_days = deduplication_days
+        self._retention_days = retention_days
+        self._report_days = report_days
         self._seconds = seconds
         self._observe = observe
         self._stopping = asyncio.Event()
-        self._pooled_on: dt.date | None = None
-        self._counted_on: dt.date | None = None
-        self._checked_on: dt.date | None = None
-        self._dropped_on: dt.date | None = None
+        self._done_on: dict[str, dt.date] = {}  # the day on which a step was last done
 
     async def run_once(self, today: dt.date, *, trust_clock: bool = False) -> MaintenanceResult:
         """Run all steps; days are counted back from `today`.
@@ -115,25 +112,23 @@ class Maintenance:
         return begun._replace(mixed=ended.mixed, faults={**begun.faults, **ended.faults})
 
     async def _begin(self, today: dt.date, *, trust_clock: bool = False) -> MaintenanceResult:
-        """Run the steps that are soon done, merging first."""
-        counted = forgotten = dropped = None
-        run = _Steps(self._observe)
+        """Run the steps that are soon done, merging before those that delete."""
+        store, run = self._store, _Steps(self._observe)
+        done = {}
         # First: what is merged is then of the slices that stay.
-        await run.step("slices", self._pool_slices(today))
-        merged = await run.step("merge", self._store.segments.merge(today))
-        await run.step("prepare", self._store.prepare_day(today + dt.timedelta(days=1)))
+        await run.step("slices", self._once_a_day("slices", today, store.pool_slices, 0))
+        done["merged"] = await run.step("merge", store.segments.merge(today))
+        await run.step("prepare", store.prepare_day(today + dt.timedelta(days=1)))
         await run.step("check", self._check_clock(today, trust_clock=trust_clock))
         if "check" not in run.faults:
-            counted = await run.step("count", self._count_reports(today))
-            forgotten = await run.step("forget", self._forget_ids(today))
-            dropped = await run.step("drop", self._drop_reports(today))
-        return MaintenanceResult(
-            merged=merged or 0,
-            counted=counted or 0,
-            forgotten=forgotten or 0,
-            dropped=dropped or 0,
-            faults=run.faults,
-        )
+            counting = self._once_a_day(
+                "count", today, store.counts.count_reports, self._report_days
+            )
+            done["counted"] = await run.step("count", counting)
+            done["forgotten"] = await run.step("forget", self._forget_ids(today))
+            dropping = self._once_a_day("drop", today, store.drop_reports, self._retention_days)
+            done["dropped"] = await run.step("drop", dropping)
+        return MaintenanceResult(**{name: n or 0 for name, n in done.items()}, faults=run.faults)
 
     async def _end(self, today: dt.date, *, is_clock_right: bool) -> MaintenanceResult:
         run = _Steps(self._observe)
@@ -143,23 +138,23 @@ class Maintenance:
         await run.step("tidy", self._store.database.reclaim_space())
         return MaintenanceResult(mixed=mixed or 0, faults=run.faults)
 
-    async def _count_reports(self, today: dt.date) -> int:
-        if self._report_age is None or today == self._counted_on:
+    async def _once_a_day(
+        self,
+        name: str,
+        today: dt.date,
+        work: Callable[[dt.date], Awaitable[int]],
+        age: int | None,
+    ) -> int:
+        """Do what concerns days before a limit, unless it was done today, or there is no limit."""
+        if age is None or self._done_on.get(name) == today:
             return 0
-        counted = await self._store.counts.count_reports(today - self._report_age)
-        self._counted_on = today
-        return counted
-
-    async def _pool_slices(self, today: dt.date) -> int:
-        if today == self._pooled_on:
-            return 0
-        moved = await self._store.pool_slices(today)
-        self._pooled_on = today
-        return moved
+        done = await work(today - dt.timedelta(days=age))
+        self._done_on[name] = today
+        return done
 
     async def _forget_ids(self, today: dt.date) -> int:
         await self._store.ids.drop_empty(today + dt.timedelta(days=1))
-        return await self._store.ids.forget(today - self._deduplication)
+        return await self._store.ids.forget(today - dt.timedelta(days=self._deduplication_days))
 
     async def _check_clock(self, today: dt.date, *, trust_clock: bool) -> None:
         """Remember that this is a day of upkeep, unless it is far from the last one.
@@ -168,7 +163,7 @@ class Maintenance:
 
         Raises `StoreError` if it may not be this day.
         """
-        if today == self._checked_on and not trust_clock:
+        if today == self._done_on.get("check") and not trust_clock:
             return
         last = await self._store.upkeep_day()
         if last is not None and abs(today - last) > JUMP and not trust_clock:
@@ -179,14 +174,7 @@ class Maintenance:
             )
         if last is None or trust_clock or today > last:
             await self._store.set_upkeep_day(today)
-        self._checked_on = today
-
-    async def _drop_reports(self, today: dt.date) -> int:
-        if self._retention is None or today == self._dropped_on:
-            return 0
-        dropped = await self._store.drop_reports(today - self._retention)
-        self._dropped_on = today
-        return dropped
+        self._done_on["check"] = today
 
     async def run(self) -> None:
         """Run at once, every some seconds, and a last time when stopped; log what goes wrong.

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from hubbub.protocol.records import Records, shuffled, table
 from hubbub.storage.database import Database, Row
 from hubbub.storage.schema import segments as _segments
-from hubbub.storage.segments import SMALL, SegmentGroup, Segments, row_of, stream_selections
+from hubbub.storage.segments import SMALL, DayGroup, Segments, row_of, stream_selections
 
 _BLOCK_BYTES = 16 * 1024**2
 """About how much is shuffled at a time, and a third of the memory that mixing takes."""
@@ -61,9 +61,9 @@ async def unmixed_days(segments: Segments, today: dt.date) -> int:
     return len({group.day for group in groups})
 
 
-async def _mix(database: Database, segments: Segments, group: SegmentGroup, today: dt.date) -> int:
+async def _mix(database: Database, segments: Segments, group: DayGroup, today: dt.date) -> int:
     """Rewrite a group; return how many reports weren't mixed, 0 if others replaced some."""
-    sizes = await segments.sizes(*group.selected)
+    sizes = await segments.sizes(*group.selected())
     reports = sum(size.reports for size in sizes)
     shuffle: BulkShuffle | None = None
     found = 0
@@ -88,7 +88,7 @@ async def _mix(database: Database, segments: Segments, group: SegmentGroup, toda
     return sum(size.reports for size in sizes if size.segment_id >= 0)
 
 
-def _rows(group: SegmentGroup, shuffle: BulkShuffle) -> Iterator[list[Row]]:
+def _rows(group: DayGroup, shuffle: BulkShuffle) -> Iterator[list[Row]]:
     """Yield new rows for the records of a group, each of `SMALL` reports or more if possible."""
     for block in shuffle.blocks():
         parts = max(1, block.reports // SMALL)

@@ -56,17 +56,19 @@ class SegmentSize(NamedTuple):
     reports: int
 
 
-class SegmentGroup(NamedTuple):
-    """The segments of a metric's version, slice and day."""
+class DayGroup(NamedTuple):
+    """The reports of a metric's version, slice and day."""
 
     key: MetricVersion
     day: dt.date
 
-    @property
-    def selected(self) -> list[sa.ColumnElement[bool]]:
-        """The conditions that these segments fulfil, and no others."""
-        values = {**self.key._asdict(), "day": self.day}
-        return [segments.c[name] == value for name, value in values.items()]
+    def values(self) -> dict[str, object]:
+        """Return the columns that their rows share."""
+        return {**self.key._asdict(), "day": self.day}
+
+    def selected(self, table: sa.Table = segments) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions that their rows fulfil, and no others."""
+        return [table.c[name] == value for name, value in self.values().items()]
 
 
 class Segments:
@@ -110,7 +112,7 @@ class Segments:
         is_small = segments.c.reports < small
         replaced = 0
         for group in await self.groups(is_small, sa.func.count() > 1):
-            chunks = chunked(await self.sizes(*group.selected, is_small))
+            chunks = chunked(await self.sizes(*group.selected(), is_small))
             for number, chunk in enumerate(chunks, start=1):
                 if len(chunk) > 1:
                     replaced += await self._merge(group, chunk)
@@ -121,11 +123,11 @@ class Segments:
         is_over = segments.c.day < today
         one_of_several = (sa.func.count(sa.case((is_small, 1))) == 1, sa.func.count() > 1)
         for group in await self.groups(is_over, *one_of_several):
-            sizes = await self.sizes(*group.selected)
+            sizes = await self.sizes(*group.selected())
             replaced += await self._merge(group, sorted(sizes, key=lambda it: it.reports)[:2])
         return replaced
 
-    async def _merge(self, group: SegmentGroup, chunk: Sequence[SegmentSize]) -> int:
+    async def _merge(self, group: DayGroup, chunk: Sequence[SegmentSize]) -> int:
         records = await self.read_whole(chunk, group.day)
         if records is None:
             return 0
@@ -170,7 +172,7 @@ class Segments:
 
     async def groups(
         self, which: sa.ColumnElement[bool], *together: sa.ColumnElement[bool]
-    ) -> list[SegmentGroup]:
+    ) -> list[DayGroup]:
         """Return versions and days that have segments which fulfil conditions.
 
         `which`: that each of these segments fulfils. `*together`: that those of a version and day
@@ -182,7 +184,7 @@ class Segments:
         )
         async with self._database.read() as connection:
             rows = (await connection.execute(query)).all()
-        return [SegmentGroup(MetricVersion(*row[:3]), row.day) for row in rows]
+        return [DayGroup(MetricVersion(*row[:3]), row.day) for row in rows]
 
     async def sizes(self, *which: sa.ColumnElement[bool]) -> list[SegmentSize]:
         """Return the segments that fulfil conditions, in the order of their random keys."""
@@ -206,7 +208,7 @@ class Segments:
     async def replace(
         self,
         chunk: Collection[SegmentSize],
-        group: SegmentGroup,
+        group: DayGroup,
         rows: Iterator[Sequence[Row]],
         table: sa.Table | None = None,
     ) -> bool:
@@ -296,7 +298,7 @@ def _selections(
 async def lock_segments(
     connection: AsyncConnection,
     chunk: Collection[SegmentSize],
-    group: SegmentGroup,
+    group: DayGroup,
     *,
     skip_locked: bool,
 ) -> bool:

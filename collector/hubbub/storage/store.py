@@ -26,7 +26,7 @@ from hubbub.protocol.dimensions import Dimension, parse_slice, slice_of
 from hubbub.protocol.metrics import Metric
 from hubbub.protocol.registry import describe_changes
 from hubbub.storage.batch_ids import OpenDatabase, are_new
-from hubbub.storage.counts import Counts, DayRow, read_counts
+from hubbub.storage.counts import Counts, read_counts
 from hubbub.storage.errors import StoreError, UnreachableError
 from hubbub.storage.mixing import mix_closed_days, unmixed_days
 from hubbub.storage.reports import (
@@ -43,6 +43,7 @@ from hubbub.storage.schema import counts as _counts
 from hubbub.storage.schema import parameters as _parameters
 from hubbub.storage.schema import segments as _segments
 from hubbub.storage.schema import upkeep_day as _upkeep_day
+from hubbub.storage.segments import DayGroup
 from hubbub.storage.slices import SliceSizes, Where, added, pools
 
 DATABASES = {
@@ -167,7 +168,7 @@ class Store(Reader):
                 if chosen is not None and (day, text) not in chosen:
                     continue
                 if are_counts:
-                    yield StoredCounts(day, read_counts(data, DayRow(key, day)), text)
+                    yield StoredCounts(day, read_counts(data, DayGroup(key, day)), text)
                 else:
                     yield StoredRecords(day, data, text)
 
@@ -201,22 +202,18 @@ class Store(Reader):
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> int:
         """Return the number of reports, stored or counted, days `since` to `until` included."""
+        sizes = await self.slices(key, since, until)
         if self.where:
-            return self.where.reports(await self.slices(key, since, until))
-        totals = [
-            _only(sa.select(sa.func.sum(table.c.reports)), table, key, since, until)
-            for table in (_segments, _counts)
-        ]
-        async with self.database.read() as connection:
-            found = await connection.scalars(sa.union_all(*totals))
-            return sum(int(total or 0) for total in found)
+            return self.where.reports(sizes)
+        return sum(sum(reports.values()) for reports in sizes.values())
 
     async def last_counted(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> dt.date | None:
         """Return the last of the days `since` to `until` with counts of forgotten reports."""
         chosen = await self._chosen(key, since, until)
-        query = _only(sa.select(_counts.c.day, _counts.c.slice), _counts, key, since, until)
+        query = sa.select(_counts.c.day, _counts.c.slice)
+        query = query.where(*_conditions(_counts, key, since, until))
         async with self.database.read() as connection:
             rows = (await connection.execute(query)).all()
         days = (day for day, text in rows if chosen is None or (day, text) in chosen)
@@ -233,15 +230,11 @@ class Store(Reader):
 
     async def days(self, key: MetricVersion) -> list[dt.date]:
         """Return the days for which reports, or counts of them, are stored."""
+        sizes = await self.slices(key)
         if self.where:
-            sizes = await self.slices(key)
-            found = {day for day, text in self.where.chosen(sizes) if sizes[day].get(text)}
-            return sorted(found)
-        queries = [
-            _only(sa.select(table.c.day), table, key, None, None) for table in (_segments, _counts)
-        ]
-        async with self.database.read() as connection:
-            return sorted((await connection.scalars(sa.union(*queries))).all())
+            chosen = self.where.chosen(sizes)
+            return sorted({day for day, text in chosen if sizes[day].get(text)})
+        return sorted(sizes)
 
     async def overview(self) -> list[DayCount]:
         """Return what is stored, by metric, version and day, without reading the records."""
@@ -429,16 +422,6 @@ async def _open_database(url: str, *, create: bool) -> AsyncIterator[OpenDatabas
         yield opened
     finally:
         await opened.database.close()
-
-
-def _only(
-    query: sa.Select[Any],
-    table: sa.Table,
-    key: MetricVersion,
-    since: dt.date | None,
-    until: dt.date | None,
-) -> sa.Select[Any]:
-    return query.where(*_conditions(table, key, since, until))
 
 
 def _conditions(

@@ -126,7 +126,7 @@ async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterato
             sort_seconds = time.perf_counter() - sort_begun
             # Its first batch makes the day's table.
             await store.append([NewBatch(secrets.token_bytes(_ID_BYTES), {})], day)
-            some += await _fill(url, id_table(day), ids // days)
+            some += await _fill(url, id_table(day), ids // days, is_open=age == 0)
         await _settle(url)
         seconds = time.perf_counter() - begun
         known = await store.append([NewBatch(batch_id, {}) for batch_id in some], today)
@@ -150,12 +150,23 @@ async def _run_sqlite(url: str, *statements: str) -> None:
         connection.commit()
 
 
-async def _fill(url: str, table: IdTable, ids: int) -> list[bytes]:
-    """Insert random ids into a day's table, in the order in which they are drawn; return a few."""
+async def _fill(url: str, table: IdTable, ids: int, *, is_open: bool) -> list[bytes]:
+    """Insert random ids into a day's table, in the order in which they are drawn; return a few.
+
+    In PostgreSQL without its key, which is made afterwards, as full as one that grew, of the open
+    day: sorting makes another for those of others.
+    """
     few = f"SELECT batch_id FROM {table.name} LIMIT 10"  # noqa: S608
     if url.startswith("postgresql"):
         drawn = f"SELECT uuid_send(gen_random_uuid()) FROM generate_series(1, {ids})"  # noqa: S608
-        await _run_postgresql(url, f"INSERT INTO {table.name} {drawn}")
+        await _run_postgresql(
+            url,
+            f"ALTER TABLE {table.name} DROP CONSTRAINT {table.name}_pkey",
+            f"INSERT INTO {table.name} {drawn}",
+        )
+        if is_open:
+            key = "ADD PRIMARY KEY (batch_id) WITH (fillfactor = 70)"
+            await _run_postgresql(url, f"ALTER TABLE {table.name} {key}")
         connection = await asyncpg.connect(url)
         rows = await connection.fetch(few)
         await connection.close()

@@ -194,7 +194,7 @@ async def test_merging_does_not_undo_what_upkeep_moves_meanwhile(tmp_path):
         for first in (0, 10):
             await store.append([_batch({_MAC: 3}, first=first)], _DAY)
         [group] = await store.segments.groups(sa.true())
-        chunk = await store.segments.sizes(*group.selected)
+        chunk = await store.segments.sizes(*group.selected())
         records = await store.segments.read_whole(chunk, _DAY)
         assert records is not None
         rows = iter([[segment_row(group.key, _DAY, records)]])

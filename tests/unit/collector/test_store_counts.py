@@ -34,9 +34,10 @@ from hubbub.storage import (
     open_store,
     segments,
 )
-from hubbub.storage.counts import DayRow, add_to_packed
+from hubbub.storage.counts import add_to_packed
 from hubbub.storage.errors import StoreError
 from hubbub.storage.maintenance import Maintenance
+from hubbub.storage.segments import DayGroup
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 
@@ -303,7 +304,7 @@ async def test_writers_go_on_while_counts_are_packed(any_store_url, monkeypatch,
         assert await slow == (True if imports else 30)
         assert packed == 3
         expected = kept + others
-        row = await store.counts.read_packed(DayRow(HOMEPAGE, _OLD))
+        row = await store.counts.read_packed(DayGroup(HOMEPAGE, _OLD))
         assert row == pack_counts(expected)
 
 
