@@ -74,7 +74,8 @@ async def _mix(database: Database, segments: Segments, group: DayGroup, today: d
                 options = {"max_row_buffer": 1}
                 async for n, records in await connection.stream(query, execution_options=options):
                     if shuffle is None:
-                        shuffle = BulkShuffle(len(records) // n, reports, None, _BLOCK_BYTES)
+                        width = len(records) // n
+                        shuffle = BulkShuffle(width, reports, database.folder, _BLOCK_BYTES)
                     await asyncio.to_thread(shuffle.add, records)
                     found += 1
         if shuffle is None or found < len(sizes):  # counted, deleted or merged meanwhile
