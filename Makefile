@@ -168,7 +168,7 @@ fortnight: $(READY)  ## seven weeks of a service under a clock that runs fast: i
 	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest fortnight --store sqlite
 	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest fortnight --store postgresql
 
-growth: $(READY)  ## ingest and upkeep with ten million batch ids, beside one million (some minutes)
+growth: $(READY)  ## ingest and upkeep with ten million batch ids, beside a thousand (some minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest growth --store postgresql
 	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest growth --store sqlite
 

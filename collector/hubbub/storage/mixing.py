@@ -15,6 +15,7 @@ import datetime as dt
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Self, cast
@@ -27,8 +28,10 @@ from hubbub.storage.database import Database, Row
 from hubbub.storage.schema import segments as _segments
 from hubbub.storage.segments import SMALL, DayGroup, Segments, row_of, stream_selections
 
-_BLOCK_BYTES = 16 * 1024**2
-"""About how much is shuffled at a time, and a third of the memory that mixing takes."""
+_BLOCK_BYTES = 4 * 1024**2
+"""About how much is shuffled at a time: a twentieth of the memory that mixing takes."""
+
+_ROWS_AT_ONCE = 16  # 5 MB at k = 128
 
 _is_unmixed = _segments.c.segment_id >= 0
 
@@ -65,39 +68,47 @@ async def _mix(database: Database, segments: Segments, group: DayGroup, today: d
     """Rewrite a group; return how many reports weren't mixed, 0 if others replaced some."""
     sizes = await segments.sizes(*group.selected())
     reports = sum(size.reports for size in sizes)
-    shuffle: BulkShuffle | None = None
-    found = 0
-    try:
+    with ExitStack() as files:
+        shuffle: BulkShuffle | None = None
+        found = 0
         # Each segment is read and dealt by itself, so that memory holds a block and not the day.
         async with database.read() as connection:
             for query in stream_selections(sizes, group.day):
                 options = {"max_row_buffer": 1}
                 async for n, records in await connection.stream(query, execution_options=options):
                     if shuffle is None:
-                        width = len(records) // n
-                        shuffle = BulkShuffle(width, reports, database.folder, _BLOCK_BYTES)
+                        width, folder = len(records) // n, database.folder
+                        shuffle = BulkShuffle(width, reports, folder, _BLOCK_BYTES)
+                        files.enter_context(shuffle)
                     await asyncio.to_thread(shuffle.add, records)
                     found += 1
         if shuffle is None or found < len(sizes):  # counted, deleted or merged meanwhile
             return 0
+        # Made before the transaction, for which all who write to an SQLite file wait.
+        made = files.enter_context(_temporary_file(2 * _BLOCK_BYTES, database.folder))
+        await asyncio.to_thread(lambda: made.writelines(block.data for block in shuffle.blocks()))
+        made.seek(0)
         into = await segments.mixed_target(group.day, today)
-        if not await segments.replace(sizes, group, _rows(group, shuffle), into):
+        if not await segments.replace(sizes, group, _rows(group, made, reports, width), into):
             return 0
-    finally:
-        if shuffle is not None:
-            shuffle.close()
     return sum(size.reports for size in sizes if size.segment_id >= 0)
 
 
-def _rows(group: DayGroup, shuffle: BulkShuffle) -> Iterator[list[Row]]:
-    """Yield new rows for the records of a group, each of `SMALL` reports or more if possible."""
-    for block in shuffle.blocks():
-        parts = max(1, block.reports // SMALL)
-        edges = [block.reports * part // parts * block.width for part in range(parts + 1)]
-        yield [
-            row_of(group.key, group.day, Records(block.width, block.data[a:b]), is_mixed=True)
-            for a, b in pairwise(edges)
-        ]
+def _rows(group: DayGroup, made: IO[bytes], reports: int, width: int) -> Iterator[list[Row]]:
+    """Yield new rows for the records in a file, each of `SMALL` reports or more if possible."""
+    parts = max(1, reports // SMALL)
+    for first in range(0, parts, _ROWS_AT_ONCE):
+        edges = range(first, min(first + _ROWS_AT_ONCE, parts) + 1)
+        numbers = (b - a for a, b in pairwise(reports * edge // parts for edge in edges))
+        records = (Records(width, made.read(number * width)) for number in numbers)
+        yield [row_of(group.key, group.day, some, is_mixed=True) for some in records]
+
+
+def _temporary_file(size: int, folder: Path | None) -> IO[bytes]:
+    """Return a file that has no name, and is in memory until it is larger than this."""
+    where = None if folder is None else str(folder)
+    file = tempfile.SpooledTemporaryFile(size, dir=where)  # noqa: SIM115 - closed by its owner
+    return cast("IO[bytes]", file)
 
 
 class BulkShuffle:
@@ -118,19 +129,13 @@ class BulkShuffle:
         self._block_bytes = block_bytes
         self._waiting = bytearray()
         # What fits in one block never touches the disk.
-        size = 2 * self._block_bytes
-        file = tempfile.SpooledTemporaryFile(size, dir=str(self._folder))  # noqa: SIM115 - closed on exit
-        self._file = cast("IO[bytes]", file)
+        self._file = _temporary_file(2 * block_bytes, self._folder)
         self._edges: list[NDArray[np.int64]] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Remove the file."""
         self._file.close()
 
     def add(self, data: bytes) -> None:

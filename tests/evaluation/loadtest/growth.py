@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Fill, measure and print."""
     options = parser("growth", __doc__, "postgresql")
     options.add_argument("--ids", type=int, default=10_000_000)
-    options.add_argument("--few", type=int, default=1_000_000, help="what --ids is compared with")
+    options.add_argument("--few", type=int, default=1_400, help="what --ids is compared with")
     options.add_argument("--days", type=int, default=14, help="in force, today included")
     options.add_argument("--turns", type=int, default=5)
     options.add_argument("--seconds", type=float, default=3.0, help="of a turn over HTTP")
