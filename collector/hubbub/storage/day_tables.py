@@ -144,6 +144,10 @@ class PostgresqlSegments(Segments):
                 return
         async with self._database.write() as connection:
             await connection.execute(WAIT_BRIEFLY)
+            if not await connection.scalar(TRY_TO_LOCK, {"lock": MAKING}):
+                return  # another makes or drops tables
+            if table.name not in await children(connection, "segments"):
+                return
             if not table.is_mixed and not await close_day(connection, table.day):
                 return
             await connection.exec_driver_sql(f"LOCK TABLE {table.name}")
