@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import secrets
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -213,6 +214,14 @@ async def test_inflated_body_that_there_is_no_room_for_is_refused(serve):
         body = gzip.compress(json.dumps({"batch_id": "0" * 32}).encode().ljust(200_000))
         head = _POST + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
         assert await (await serving.client(head % len(body) + body)).status() == 429
+
+
+@in_event_loop
+async def test_body_that_compression_makes_no_smaller_may_be_as_large_as_any(serve):
+    async with serve() as serving:
+        body = gzip.compress(secrets.token_bytes(2**20 - 2**10))
+        head = _POST + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+        assert await (await serving.client(head % len(body) + body)).status() == 400  # no JSON
 
 
 @in_event_loop

@@ -244,8 +244,9 @@ class Reports:
                 async with self._large:
                     try:
                         if encoding:
+                            came = len(body)
                             body = decompress(body, encoding, self._settings.max_body_bytes)
-                            cast("Connection", request.protocol).hold(len(body))
+                            cast("Connection", request.protocol).hold(max(0, len(body) - came))
                         batch = self._batch(body, media_type)
                     finally:
                         await asyncio.sleep(0)  # a look at the sockets before the next

@@ -307,15 +307,12 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         if self._is_open:
             self._is_open = False
             self.listener.forget(self)
-            if not self._request_in_progress:
-                self._release_all()
+        if not self._request_in_progress:
+            self._release_all()
 
     def cut(self) -> None:
         """Close at once."""
-        if self._is_open:
-            self._is_open = False
-            self.listener.forget(self)
-            self._release_all()
+        self.end()
         if self._raw is not None:
             self._raw.abort()
 
@@ -351,6 +348,8 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         before = len(self._messages)
         super().data_received(data)
         for message, _ in islice(self._messages, before, None):
+            if not self._is_open:  # it has just been cut
+                break
             self._discards, self._is_fresh = False, True
             size = 0
             if isinstance(message, RawRequestMessage):
@@ -369,6 +368,8 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
 
     def _hold(self, size: int) -> None:
         """Count bytes that have come for the last request, or for the next head."""
+        if not self._is_open:
+            return
         if self._weights:
             self._weights[-1] += size
         else:
