@@ -4,13 +4,13 @@ import http.client
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
 from factories import make_registry
 from hubbub.client import Telemetry
-from hubbub.collector.config.settings import Settings
+from hubbub.collector.config import Settings
 from hubbub.simulations.experiments.collecting import Collector, running_collector
 from proxies.servers import PROXIES, running_proxy
 from service.posting import COMPACT, FORMS, JSON, SECONDS, make_batch, stored_count
@@ -21,6 +21,8 @@ AT_ONCE = 600
 """More than the connections that a collector takes from one address unless told otherwise."""
 REFUSED = {413, 502}
 """Of a larger one: Caddy 2.6 can miss the collector's answer while it still sends the body."""
+NOBODY = {502, 503}
+"""Of a proxy that finds no collector."""
 SOMEBODY = "127.0.0.9"
 """A client's address, which nothing else has."""
 OPTIONS = ["--max-connections-per-address", "4096"]
@@ -82,8 +84,9 @@ def _idle_seconds(upstream: socket.socket) -> float:
         connection.recv(4096)
         connection.sendall(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
         answered = time.monotonic()
-        while connection.recv(4096):  # the body, if it comes behind the head
-            pass
+        with suppress(ConnectionResetError):  # HAProxy's way to close
+            while connection.recv(4096):  # the body, if it comes behind the head
+                pass
         return time.monotonic() - answered
 
 
@@ -105,8 +108,8 @@ def test_many_slow_clients_are_served(proxy, tmp_path):
 def test_what_a_proxy_writes_has_no_address(proxy, collector):
     """Not of a request that went well, one too large, no TLS, nor one that finds no collector."""
     bodies = [FORMS[COMPACT](make_batch()), b"x" * (LARGEST + 1), FORMS[COMPACT](make_batch())]
-    for body, expected in zip(bodies, ({201}, REFUSED, {502}), strict=True):
-        if expected == {502}:
+    for body, expected in zip(bodies, ({201}, REFUSED, NOBODY), strict=True):
+        if expected == NOBODY:
             collector.stop()
         with closing(proxy.connection(SOMEBODY)) as connection:
             assert post(connection, body, COMPACT) in expected

@@ -23,8 +23,7 @@ from deploy_files import (
 from evaluation.attacks.front_door import MOST_MIB, MOST_MIB_OVER_TLS
 from hubbub.client import Registry, __version__
 from hubbub.collector.cli import main
-from hubbub.collector.config.settings import Settings
-from hubbub.collector.config.sources import CONFIG_VARIABLE, load
+from hubbub.collector.config import CONFIG_VARIABLE, Settings, load
 from hubbub.collector.operations.metrics import FAMILIES, FamilyType
 
 ROOT = FOLDER.parents[1]

@@ -12,8 +12,7 @@ import yaml
 
 from deploy_files import exposed_names, metrics_in
 from factories import make_metric, registry_toml
-from hubbub.collector.config.settings import Settings
-from hubbub.collector.config.sources import load
+from hubbub.collector.config import Settings, load
 from hubbub.decoder.watching.options import load_watch
 from hubbub.protocol.metric_types.enums import BooleanType
 

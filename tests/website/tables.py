@@ -14,8 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hubbub.collector.config.settings import AdminToken, IngestKey, Settings
-from hubbub.collector.config.sources import describe_default
+from hubbub.collector.config import AdminToken, IngestKey, Settings, describe_default
 from hubbub.collector.operations.metrics import FAMILIES, FamilyType
 from hubbub.protocol.keys import METRIC, OPTIONAL, REQUIRED
 from hubbub.protocol.metric_types import types_for

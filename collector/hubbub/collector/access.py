@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Generic, Literal, TypeVar
 
-from hubbub.collector.config.settings import (
+from hubbub.collector.config import (
     LEAST_CHARGE,
     AdminToken,
     IngestKey,

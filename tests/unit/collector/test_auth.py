@@ -15,7 +15,7 @@ from hubbub.collector.access import (
     generate_secret,
     is_secret,
 )
-from hubbub.collector.config.settings import AdminToken, IngestKey, Scope
+from hubbub.collector.config import AdminToken, IngestKey, Scope
 
 TODAY = dt.date(2027, 6, 15)
 YESTERDAY, TOMORROW = TODAY - dt.timedelta(1), TODAY + dt.timedelta(1)

@@ -10,8 +10,15 @@ import pytest
 from pydantic import ValidationError
 
 from hubbub.collector.access import generate_secret
-from hubbub.collector.config.settings import AdminToken, ConfigError, IngestKey, Settings
-from hubbub.collector.config.sources import load, to_toml, toml_value
+from hubbub.collector.config import (
+    AdminToken,
+    ConfigError,
+    IngestKey,
+    Settings,
+    load,
+    to_toml,
+    toml_value,
+)
 from hubbub.storage.errors import mask
 from website.tables import settings as settings_table
 

@@ -7,7 +7,7 @@ import pytest
 import trustme
 
 from hubbub.collector.access import generate_secret
-from hubbub.collector.config.settings import AdminToken, IngestKey, Settings
+from hubbub.collector.config import AdminToken, IngestKey, Settings
 from hubbub.collector.operations.status import certificate_ends, expiries
 
 _DAY = dt.date(2027, 3, 14)

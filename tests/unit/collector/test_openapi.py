@@ -11,7 +11,7 @@ import schemathesis
 
 from factories import make_metric, make_params, make_report
 from hubbub.client import Batch, Registry, batch_to_json
-from hubbub.collector.config.settings import Settings
+from hubbub.collector.config import Settings
 from hubbub.collector.ingest.reader import ENCODINGS
 from hubbub.protocol.checks import NAME_PATTERN
 from hubbub.protocol.dimensions import LONGEST_SLICE

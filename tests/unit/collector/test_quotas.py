@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.collector.access import Quotas, TokenBucket
-from hubbub.collector.config.settings import LEAST_CHARGE, IngestKey
+from hubbub.collector.config import LEAST_CHARGE, IngestKey
 
 RATES = st.floats(1e-3, 1e9)
 BURSTS = st.integers(1, 10**6)

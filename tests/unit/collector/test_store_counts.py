@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from factories import make_metric, make_params
 from hubbub.collector.cli.stores import delete, maintain
-from hubbub.collector.config import sources
-from hubbub.collector.config.settings import ConfigError
+from hubbub.collector.config import ConfigError, load
 from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts, unpack_counts
 from hubbub.protocol.errors import RecordsError
 from hubbub.protocol.records import Records
@@ -406,5 +405,5 @@ def test_reports_can_not_be_kept_longer_than_their_counts(metrics_file):
     flags = {"metrics": metrics_file, "retention_days": 30, "report_days": 30}
     expected = "--report-days: must be below retention_days = 30, which deletes counts, too"
     with pytest.raises(ConfigError, match=expected):
-        sources.load(flags)
-    assert sources.load({**flags, "retention_days": 31}).settings.report_days == 30
+        load(flags)
+    assert load({**flags, "retention_days": 31}).settings.report_days == 30

@@ -19,7 +19,7 @@ from hubbub.reporting import command_line
 from hubbub.storage.errors import mask
 
 if TYPE_CHECKING:
-    from hubbub.collector.config.sources import Configuration
+    from hubbub.collector.config import Configuration
 
 _HERE = "hubbub.collector.cli"
 _SUBCOMMANDS = {
@@ -74,8 +74,7 @@ def read_configuration(
     flags: Mapping[str, Any], file: Path | None, only: Collection[str] | None = None
 ) -> Configuration:
     """Return the configuration (see `load`), or print its faults, one per line, and exit with 2."""
-    from hubbub.collector.config.settings import ConfigError  # noqa: PLC0415 - --help stays quick
-    from hubbub.collector.config.sources import load  # noqa: PLC0415
+    from hubbub.collector.config import ConfigError, load  # noqa: PLC0415 - --help stays quick
 
     try:
         return load(flags, file, only)

@@ -14,8 +14,7 @@ from pydantic import ValidationError
 
 from hubbub.collector.access import Purpose, generate_secret
 from hubbub.collector.cli.group import cli_errors, config_option, read_configuration
-from hubbub.collector.config.settings import Scope, Settings
-from hubbub.collector.config.sources import describe_default, load, to_toml, toml_value
+from hubbub.collector.config import Scope, Settings, describe_default, load, to_toml, toml_value
 
 _WITHOUT_FLAG = {"ingest_keys", "admin_tokens"}  # tables, for the file or the environment
 _OTHER_FLAGS = {"max_body_bytes": ["--max-body"]}

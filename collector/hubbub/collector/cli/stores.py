@@ -13,8 +13,7 @@ from pathlib import Path
 import click
 
 from hubbub.collector.cli.group import cli_errors, config_option, read_configuration
-from hubbub.collector.config.settings import Settings
-from hubbub.collector.config.sources import describe_default
+from hubbub.collector.config import Settings, describe_default
 from hubbub.protocol.plurals import counted
 from hubbub.protocol.registry import Registry
 from hubbub.storage import (

@@ -12,7 +12,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from hubbub.collector.config.settings import Settings
+from hubbub.collector.config import Settings
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import BatchError
 from hubbub.protocol.dimensions import MOST_SLICES, parse_slice, slice_of

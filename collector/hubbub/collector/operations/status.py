@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hubbub.collector.config.settings import Settings
+from hubbub.collector.config import Settings
 from hubbub.collector.operations.metrics import MetricValues
 from hubbub.collector.operations.publishing import Coarse
 from hubbub.protocol.registry import Registry

@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 
-from hubbub.collector.config.settings import Settings
+from hubbub.collector.config import Settings
 from hubbub.collector.operations.metrics import CounterName, Metrics
 from hubbub.collector.operations.publishing import Coarse, Publisher
 from hubbub.collector.operations.status import (

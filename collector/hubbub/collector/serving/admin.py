@@ -21,7 +21,7 @@ import msgspec
 from aiohttp import web
 
 from hubbub.collector.access import AdminGate
-from hubbub.collector.config.settings import Scope, Settings
+from hubbub.collector.config import Scope, Settings
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
 from hubbub.collector.operations.watching import Watch

@@ -25,7 +25,7 @@ from typing import TypeAlias, cast
 from aiohttp import HttpVersion11, web
 
 from hubbub.collector.access import Admission
-from hubbub.collector.config.settings import Settings
+from hubbub.collector.config import Settings
 from hubbub.collector.ingest.commit import GroupCommit
 from hubbub.collector.ingest.reader import BatchReader, check_encoding, check_media_type, decompress
 from hubbub.collector.ingest.validator import ReportValidator, SliceLimit

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from hubbub.collector.config.settings import Settings
+from hubbub.collector.config import Settings
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics, shared_directory
 from hubbub.collector.serving.connections import reserved_port

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
-from hubbub.collector.config.settings import Settings
+from hubbub.collector.config import Settings
 from hubbub.collector.ingest.commit import Commit, running_group_commit
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.validator import ReportValidator, SliceLimit

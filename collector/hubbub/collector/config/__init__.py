@@ -1,1 +1,0 @@
-"""The settings of the collector, where their values come from, and how they are printed."""
