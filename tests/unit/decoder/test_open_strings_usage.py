@@ -95,19 +95,6 @@ def test_a_step_without_reports_is_named(registry, tmp_path, silent):
     assert result.stdout == ""
 
 
-@pytest.mark.long
-def test_pure_noise_gives_no_strings_and_no_error(registry, tmp_path):
-    """The reports are seeded; a false name at this level has a chance of 1e-6."""
-    url = store_of(tmp_path, WORDS, range(3 * COHORTS))
-    output = tmp_path / "result.json"
-    result = run(
-        "decode", "words", "--metrics", registry, "--store", url, "--output", output,
-        "--alpha", "1e-6",
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    assert json.loads(output.read_text(encoding="utf-8"))["rows"] == []
-
-
 def test_privacy_of_open_strings_is_that_of_a_string_with_one_hash(tmp_path):
     """Neither the steps nor the cohorts change what is revealed, after shuffling either."""
     one_hash = make_metric("listed", params=NOISE._replace(k=BITS, h=1, m=COHORTS))
@@ -132,16 +119,3 @@ def test_privacy_of_open_strings_is_that_of_a_string_with_one_hash(tmp_path):
     assert figures["epsilon_permanent"] == pytest.approx(2 * np.log((1 - 0.125) / 0.125))
     assert 0 < figures["central_epsilon"] < figures["epsilon_report"]
     assert 1 < figures["reports_known_0.5"] < figures["reports_known_0.99"]
-
-
-def test_one_time_open_strings_are_never_known_by_tracking(tmp_path):
-    once = make_metric(
-        "words", metric_type=OpenStringType(STEPS, COHORTS), params=make_params(f=0.0, k=BITS),
-        one_time=True,
-    )  # fmt: skip
-    path, output = tmp_path / "metrics.toml", tmp_path / "privacy.json"
-    path.write_text(registry_toml(once), encoding="utf-8")
-    assert run("privacy", path, "--output", output).exit_code == 0
-    figures = json.loads(output.read_text(encoding="utf-8"))["metrics"]["words"]
-    assert figures["reports_known_0.5"]["value"] is None
-    assert figures["epsilon_days"]["value"] == once.epsilon_report
