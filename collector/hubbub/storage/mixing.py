@@ -86,12 +86,17 @@ async def _mix(database: Database, segments: Segments, group: DayGroup, today: d
             return 0
         # Made before the transaction, for which all who write to an SQLite file wait.
         made = files.enter_context(_temporary_file(2 * _BLOCK_BYTES, database.folder))
-        await asyncio.to_thread(lambda: made.writelines(block.data for block in shuffle.blocks()))
-        made.seek(0)
+        await asyncio.to_thread(_write, shuffle, made)
         into = await segments.mixed_target(group.day, today)
         if not await segments.replace(sizes, group, _rows(group, made, reports, width), into):
             return 0
     return sum(size.reports for size in sizes if size.segment_id >= 0)
+
+
+def _write(shuffle: BulkShuffle, made: IO[bytes]) -> None:
+    for block in shuffle.blocks():
+        made.write(block.data)  # one by one: `writelines` would keep all in memory
+    made.seek(0)
 
 
 def _rows(group: DayGroup, made: IO[bytes], reports: int, width: int) -> Iterator[list[Row]]:
