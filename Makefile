@@ -173,8 +173,8 @@ growth: $(READY)  ## ingest and upkeep with ten million batch ids, beside a thou
 	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest growth --store sqlite
 
 mixing: $(READY)  ## what it costs to mix a day that is over, and what ingest notices of it
-	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest mixing --store postgresql --reports 20000000
-	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest mixing --store sqlite --reports 20000000
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest mixing --store postgresql --reports 10000000
+	PYTHONPATH=tests $(BIN)/python -m evaluation.loadtest mixing --store sqlite --reports 10000000
 
 cluster: $(READY)  ## a whole service on one machine, of which one of each process is killed (10 minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.cluster
