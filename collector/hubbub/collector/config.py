@@ -116,7 +116,7 @@ class AdminToken(_Frozen):
 class Settings(_Frozen):
     """The configuration of one collector.
 
-    Raises `pydantic.ValidationError`: `config.sources.load` turns it into a `ConfigError`.
+    Raises `pydantic.ValidationError`: `load` turns it into a `ConfigError`.
     """
 
     metrics: Path = Field(description="The registry, metrics.toml.")
