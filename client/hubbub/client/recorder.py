@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import date  # not later: `status` is asked while Python unloads its modules, too
 from typing import NamedTuple
 
 from hubbub.client.encoder import Encoder, PermanentResponse
@@ -318,8 +319,6 @@ class Recorder:
         """Return when the first period starts of each metric that waits for it."""
         with self.changed:
             account, metrics, secret = self._account, self._metrics, self.secret
-        from datetime import date
-
         starts: dict[str, str] = {}
         if secret is None or not self.waits or self.answers_all:
             return starts
