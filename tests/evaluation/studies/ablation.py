@@ -14,7 +14,7 @@ import math
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from scipy import special
 
 from evaluation.laboratory import Figure, run_trials
 from evaluation.measured_table import MeasuredTable
-from evaluation.studies import open_populations, rappor_cases
+from evaluation.studies import open_populations, rappor_cases, regimes
 from evaluation.studies.regimes import ALPHA, completed, draw_shares, log_uniform, timed
 from evaluation.studies.study import OUTPUT, show
 from evaluation.unlike_populations import HELD_OUT, TUNED
@@ -49,6 +49,7 @@ WHOLE = "whole"
 _MOST_POSITIONS, _MOST_ROWS, _MOST_HELD = 1e6, 2**14, 300
 _SHAPES_FROM = 10  # strings: of fewer, one has nearly all
 _INFERENCE = "hubbub.inference."
+_AT_ONCE = 20  # cases, after which the file of results is written again
 
 
 def _alone(self: search.Search) -> search.SearchResult:
@@ -120,8 +121,6 @@ STRINGS: dict[str, Mapping[str, Any]] = {
             tests.fit, tests.candidates
         )
     },
-    "decoys": {"regression.row_effects.RowEffects.feedback": _nothing},
-    "row effects": {"regression.search._FEW_COHORTS": 0},
     "random effects": {
         "regression.search.Search._run_random": lambda self, _fit: _alone(self),
     },
@@ -136,7 +135,6 @@ STRINGS: dict[str, Mapping[str, Any]] = {
     "correlated bits": {
         "regression.estimates.correlated_bits": lambda _f, _b, _p, each: np.zeros(each.shape[1])
     },
-    "overdispersion": {"regression.estimates.overdispersion": lambda *_: 1.0},
     "excess variance": {"regression.model.estimate_excess_variance": lambda *_: 0.0},
     "tails over the hash": {
         "testing.hash_null.HashNull.log_tails": _normal_tails,
@@ -306,8 +304,8 @@ class Regime:
     shares: FloatArray
     listed: int
     absent: int
-    twins: bool
-    mechanisms: tuple[str, ...]
+    twins: bool = False
+    mechanisms: tuple[str, ...] = ()
 
     @property
     def work(self) -> float:
@@ -387,6 +385,32 @@ def _listed_shares(rng: Generator, n: int) -> FloatArray:
         return draw_shares(rng, n)[1]
     shares = np.append(0.99, np.full(max(n - 1, 0), 0.01 / max(n - 1, 1)))[:n]
     return np.asarray(shares / max(shares.sum(), 0.01))
+
+
+@dataclass(frozen=True, slots=True)
+class Crowded:
+    """One to three candidates a row of bits, in at most six cohorts."""
+
+    regime: regimes.Regime
+    mechanisms: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The regime's."""
+        return self.regime.name
+
+    @property
+    def work(self) -> float:
+        """As the regime's."""
+        return self.regime.work
+
+    def run(self, number: int) -> dict[str, Tally]:
+        """Decode a trial whole and without each mechanism."""
+        drawn, params = self.regime.collect(number), self.regime.params
+        candidates = hashed(drawn.candidates, params)
+        made = partial(decode, drawn.counts, params, candidates, repeats=ONCE_OF_REPORTS)
+        chosen = {name: STRINGS[name] for name in self.mechanisms if name in STRINGS}
+        return each_without(lambda: timed(made), partial(tallied, drawn.truth), chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,8 +537,10 @@ def ablation_table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Measur
 
 
 @click.command("ablation")
-@click.option("--regimes", default=200, show_default=True, type=click.IntRange(0))
-@click.option("--rappor/--no-rappor", default=True, help="google/rappor's 41 cases.")
+@click.option("--regimes", "n_regimes", default=200, show_default=True, type=click.IntRange(0))
+@click.option("--first", default=0, show_default=True, type=click.IntRange(0), help="Regime.")
+@click.option("--crowded", default=40, show_default=True, type=click.IntRange(0))
+@click.option("--rappor/--no-rappor", default=True, help="google/rappor's small cases.")
 @click.option("--open/--no-open", "populations", default=True, help="20 open populations.")
 @click.option("--mechanisms", help="Names, with commas between them; else all. 'none' for none.")
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(1), help="Of each.")
@@ -525,7 +551,9 @@ def ablation_table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Measur
 @click.option("--print", "again", is_flag=True, help="Print the file's table; run nothing.")
 @OUTPUT
 def main(
-    regimes: int,
+    n_regimes: int,
+    first: int,
+    crowded: int,
     rappor: bool,
     populations: bool,
     mechanisms: str | None,
@@ -547,21 +575,28 @@ def main(
     if unknown := set(chosen) - {*every, "none"}:
         raise click.UsageError(f"no such mechanism: {unknown}; there are {', '.join(every)}")
     parts: dict[str, Sequence[Any]] = {
-        "regimes": [draw_regime(number, chosen) for number in range(regimes)],
-        "rappor": [Rappor(case, chosen) for case in rappor_cases.cases() if rappor],
+        "regimes": [draw_regime(number, chosen) for number in range(first, first + n_regimes)],
+        "crowded": [Crowded(regimes.draw_outnumbered(7, i), chosen) for i in range(crowded)],
+        "rappor": [
+            Rappor(case, chosen)
+            for case in rappor_cases.cases()
+            if rappor and case.size not in {"medium", "large"}
+        ],
         "open": open_cases(chosen) if populations else [],
     }
     if not again:
-        found: dict[str, Any] = {}
+        results.parent.mkdir(parents=True, exist_ok=True)
+        found: dict[str, list[Any]] = {}
         for part, cases in parts.items():
             with progress_bar(part) as bar:
-                scores = run_trials(cases, runs, workers or cores(), bar) if cases else ()
-            found[part] = [
-                {"case": case.name, "runs": [
-                    {name: {f.name: getattr(tally, f.name) for f in fields(Tally)}
-                     for name, tally in run.items()} for run in each]}
-                for case, each in zip(cases, scores, strict=True)
-            ]  # fmt: skip
-        results.parent.mkdir(parents=True, exist_ok=True)
-        results.write_text(json.dumps({p: cases for p, cases in found.items() if cases}))
+                for begin in range(0, len(cases), _AT_ONCE):
+                    some = cases[begin : begin + _AT_ONCE]
+                    scores = run_trials(some, runs, workers or cores())
+                    found.setdefault(part, []).extend(
+                        {"case": case.name, "runs": [
+                            {name: asdict(tally) for name, tally in run.items()} for run in each]}
+                        for case, each in zip(some, scores, strict=True)
+                    )  # fmt: skip
+                    results.write_text(json.dumps(found))
+                    bar(begin + len(some), len(cases))
     show(ablation_table(json.loads(results.read_text())), output)
