@@ -262,8 +262,8 @@ def test_p_values_of_absent_strings_are_uniform_down_to_one_in_ten_thousand(sett
 def test_candidates_that_outnumber_rows_have_honest_p_values(settings):
     """One to six cohorts: false names are at most alpha, and absent strings' p-values uniform.
 
-    Decoys know the chance of small p-values to a tenth or two, so up to 1.3 times the level is
-    allowed. Beyond that P(false alarm) < 1e-6 for each bound (exact binomial; Student).
+    Random effects know of each other, so up to 1.3 times the level is allowed, as q-values allow a
+    fifth. Beyond that P(false alarm) < 1e-6 for each bound (exact binomial; Student).
     """
     most = 300 if settings < MOST else 1_200
     found = [scored(draw_outnumbered(SEED, number, most), 0) for number in range(settings)]
@@ -280,7 +280,10 @@ def assert_small_p_values_are_rare(found: Sequence[MethodScore]) -> None:
 
 @pytest.mark.nightly
 def test_p_values_are_honest_where_feedback_is_strongest():
-    """168 rows for 395 candidates, by the bounds above; without decoys .0029 lie below .001."""
+    """168 rows of one cohort for 395 candidates, by the bounds above.
+
+    As random effects .0029 lie below .001.
+    """
     regime = replace(draw_regime(7101, 8), whole=False)
     assert_small_p_values_are_rare([scored(regime, run) for run in range(80)])
 

@@ -10,7 +10,7 @@ Deterministic: the same input gives the same result.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,8 +21,11 @@ from hubbub.inference.candidates import Candidates, hashed
 from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.errors import CandidateError
 from hubbub.inference.parallel import one_thread
-from hubbub.inference.regression.estimates import constrained_shares, total_share
-from hubbub.inference.regression.model import Fit
+from hubbub.inference.regression.estimates import (
+    CandidateEstimates,
+    constrained_shares,
+    total_share,
+)
 from hubbub.inference.regression.search import Search, SearchResult
 from hubbub.inference.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
@@ -59,8 +62,8 @@ class Summary:
         Share of reports whose string isn't among the detected; allows for these having been
         selected.
     unlisted_share, unlisted_std_error : float
-        Share of reports whose string isn't among the candidates; nan where the data don't determine
-        all of their shares.
+        Share of reports whose string isn't among the candidates; nan where rows are fewer than
+        three a candidate or don't tell all shares apart, and for more than 1,200 candidates.
     forged_share, forgery_shift : float
         If such a share of the reports were forged, how far an estimated share could move by it.
     information_spread : float
@@ -343,7 +346,7 @@ def decode(
     # The digits that sums of many threads end in depend on how many there are.
     with one_thread():
         found = search.run()
-        decoding = decoding_of(found, counts, alpha, correction, repeats, search.of_detected)
+        decoding = decoding_of(found, counts, alpha, correction, repeats, search)
     return decoding.with_groups(listed.strings, same_bits) if grouped else decoding
 
 
@@ -353,14 +356,13 @@ def decoding_of(
     alpha: float,
     correction: Correction,
     repeats: RepeatedReports,
-    of_detected: Callable[[SearchResult, BoolArray], Fit],
+    search: Search,
 ) -> Decoding:
     """Return what a search has found: of all candidates that it has figures of.
 
     `found`: the model, and estimates and tests in it. `alpha`: the error rate that is allowed, of
     the kind that `correction` names. `repeats`: how often the reports' clients have reported, and
-    whose shares are asked for. `of_detected`: returns the model by which the detected's constrained
-    shares are fitted.
+    whose shares are asked for. `search`: which has found it.
     """
     detected, candidates, bits = found.detected, found.tests.candidates, found.tests.bits
     params = found.tests.params
@@ -385,7 +387,7 @@ def decoding_of(
     )
     constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
     if len(chosen):
-        selected, shares = constrained_shares(of_detected(found, detected))
+        selected, shares = constrained_shares(search.of_detected(found, detected))
         constrained[selected] = shares
         constrained[chosen] = without_bias(
             constrained[chosen],
@@ -408,7 +410,9 @@ def decoding_of(
         detected=detected,
         constrained_share=np.where(detected, constrained, 0.0),
         same_bits=NO_GROUPS,
-        summary=_summary(found, noise, counts, alpha, correction, repeats, (too_high, added)),
+        summary=_summary(
+            found, search, noise, counts, alpha, correction, repeats, (too_high, added)
+        ),
         diagnostics=Diagnostics(
             reports=counts.reports,
             observed=rate + bits.known,
@@ -433,6 +437,7 @@ def _absent_near(found: SearchResult) -> float:
 
 def _summary(
     found: SearchResult,
+    search: Search,
     noise: HashNull,
     counts: CohortCounts,
     alpha: float,
@@ -445,8 +450,9 @@ def _summary(
     total, total_error = total_share(fit, estimates, bits, params, np.flatnonzero(detected))
     bias, added = selection
     listed, listed_error = np.nan, np.nan
-    if len(fit.selected) == n and not fit.penalties.any():
-        listed, listed_error = total_share(fit, estimates, bits, params, np.arange(n))
+    if whole := search.all_listed(found):
+        shares = CandidateEstimates(whole.shares, np.zeros(n))
+        listed, listed_error = total_share(whole, shares, bits, params, np.arange(n))
     drawn = repeats.sampling_variance(np.array([total, listed]), bits.collected)
     limit = limit_of_detection(estimates, noise, params, counts.total, alpha / n, POWER)
     return Summary(

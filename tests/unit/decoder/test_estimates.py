@@ -15,8 +15,6 @@ from hubbub.inference.regression.estimates import (
     CandidateEstimates,
     correlated_bits,
     estimate_all,
-    hash_variance,
-    hash_variances_without,
     pair_probability,
     total_share,
 )
@@ -53,12 +51,12 @@ def test_candidate_outside_the_model_is_estimated_as_if_added_to_it(rng):
     bits = noisy_bits(design, rng)
     fit = fit_of(bits, design, np.arange(10), FEW_FREE, PRIOR_VARIANCE, PRIOR_MEAN)
     estimates = estimate_all(fit, candidates, bits, PARAMS)
-    variance = (estimates.std_error**2 + drawing(estimates.share, bits)) / estimates.dispersion
+    variance = estimates.std_error**2 + drawing(estimates.share, bits)
     for candidate in range(10, 40):
         column = design.matrix[[candidate]].toarray()[0]
         expected = textbook(fit, bits.rate.ravel(), fit.penalties == 0, fit.penalties > 0, column)
         assert estimates.share[candidate] == pytest.approx(expected.coefficients[-1], abs=1e-12)
-        within = drawing(estimates.share[[candidate]], bits)[0] / estimates.dispersion
+        within = drawing(estimates.share[[candidate]], bits)[0]
         assert variance[candidate] == pytest.approx(
             expected.covariance[-1, -1], rel=1e-9, abs=1.01 * within
         )
@@ -76,7 +74,7 @@ def test_member_is_estimated_as_if_it_alone_were_freed(rng):
         expected = textbook(fit, bits.rate.ravel(), freed, ~freed)
         place = int(freed[: 1 + member].sum())
         assert estimates.share[member] == pytest.approx(expected.coefficients[place])
-        total = estimates.dispersion * (expected.covariance[place, place] + added[member])
+        total = expected.covariance[place, place] + added[member]
         own = drawing(estimates.share[[member]], bits)[0]
         assert estimates.std_error[member] ** 2 == pytest.approx(max(total - own, 0.1 * total))
 
@@ -174,7 +172,7 @@ def test_total_share_has_the_variance_of_all_reports_there_can_be():
     reports = np.array([[40000.0], [90000.0]])
     fit, bits, design = exact_fit(np.array([0.3, 0.2, 0.1]), reports)
     of = np.array([0, 2])
-    estimates = CandidateEstimates(fit.coefficients[1:], np.zeros(3), 1.0)
+    estimates = CandidateEstimates(fit.coefficients[1:], np.zeros(3))
     total, std_error = total_share(fit, estimates, bits, TINY, of)
     expected = exact_variance(fit, design, reports, influence_of(fit, of).sum(axis=1))
     weighted = influence_of(fit, of).sum(axis=1)
@@ -184,24 +182,9 @@ def test_total_share_has_the_variance_of_all_reports_there_can_be():
 
 
 @pytest.mark.parametrize("h", [1, 2, 3])
-def test_pair_probability_and_hash_variance_are_those_of_all_strings(h, rng):
-    """Enumerates the 8^h outcomes of each of two cohorts."""
+def test_pair_probability_is_that_of_all_strings(h):
+    """Enumerates the 8^h outcomes of a cohort."""
     params = make_params(k=8, h=h, m=2)
     filters, _ = all_filters(params)
     assert pair_probability(params) == pytest.approx(np.mean(filters[:, 0] * filters[:, 1]))
     assert unknown_column(params) == pytest.approx(filters[:, 0].mean())
-    scores = rng.standard_normal((2 * params.k, 3))
-    parts = [filters @ scores[: params.k], filters @ scores[params.k :]]
-    expected = parts[0].var(axis=0) + parts[1].var(axis=0)
-    np.testing.assert_allclose(hash_variance(scores, params), expected)
-
-
-def test_variance_over_the_hash_without_a_member_is_that_of_the_smaller_model(rng):
-    design = design_of(10)
-    fit = fit_of(bits := noisy_bits(design, rng), design, np.arange(10), FEW_FREE, PRIOR_VARIANCE)
-    free, drawn = fit.penalties == 0, fit.penalties > 0
-    found = hash_variances_without(fit, np.arange(10), PARAMS)
-    for member in range(10):
-        others = np.arange(11) != 1 + member
-        scores = textbook(fit, bits.rate.ravel(), free & others, drawn & others).scores
-        assert found[member] == pytest.approx(hash_variance(scores[:, None], PARAMS)[0])

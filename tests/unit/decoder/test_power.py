@@ -18,7 +18,7 @@ def null_of_noise(m: int = 64, k: int = 128) -> HashNull:
 
 
 def estimates_of(std_error: float, n: int = 9) -> CandidateEstimates:
-    return CandidateEstimates(np.zeros(n), np.full(n, std_error), 1.0)
+    return CandidateEstimates(np.zeros(n), np.full(n, std_error))
 
 
 def test_threshold_has_the_probability_that_was_asked_for():

@@ -29,7 +29,7 @@ from hubbub.inference.categories.shares import CategoryEstimates, noise_variance
 from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
 from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.joint.table import Draws, FieldLabels, JointEstimates, about, normal_draws
-from hubbub.inference.regression.estimates import estimate_all, pair_probability
+from hubbub.inference.regression.estimates import pair_probability
 from hubbub.inference.regression.model import Fit, fit_selected, reports_by_row, unknown_column
 from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports, permanent_variance
 from hubbub.inference.testing.multiple_testing import Correction
@@ -117,9 +117,6 @@ _WORK = 1e10
 # As `search` has it for listed candidates: a third as many unknowns as rows leave noise to be
 # estimated from.
 _ROWS_A_CELL = 3
-# As `regression.estimates` has it: a few rows may scatter little by chance; errors don't shrink
-# with it below a third.
-_LEAST_DISPERSION = 0.1
 
 
 def tuple_candidates(
@@ -178,8 +175,6 @@ def decode_tuples(
         return decoding, None
     places = 1 + np.searchsorted(members, rows)
     covariance = _covariance(fit, bits, params, places, repeats)
-    dispersion = estimate_all(fit, chosen, bits, params, roughly=True).dispersion
-    covariance *= max(dispersion, _LEAST_DISPERSION)
     unbiased = fit.coefficients[places]
     covariance = about(covariance, unbiased, counts.total, repeats)
     kept = _well_known(unbiased, covariance, values, listed)

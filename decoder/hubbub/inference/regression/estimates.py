@@ -3,25 +3,13 @@
 A candidate outside of the model gets the coefficient that it would have if it alone were added (a
 one-step, de-biased estimate); a member its own as if it alone
 were a fixed effect. Standard
-errors take account of three things that the weights of the regression don't know: the bits of one
-report are correlated, the scatter of the rows may differ from what was assumed, and the target is
-the share among the *collected* reports, so that drawing these from a population adds nothing.
+errors take account of two things that the weights of the regression don't know: the bits of one
+report are correlated, and the target is the share among the *collected* reports, so that drawing
+these from a population adds nothing.
 
 The null hypothesis of a test is that nobody has the string. Then its bits are random, and the
 distribution of its score over the hash is known exactly given the scores of the rows (`hash_null`),
 whatever unlisted strings these hold. A member of the model is tested in the model without it.
-
-By how much a candidate's own noise comes back to it, learned from strings that nobody has.
-
-With random effects each share is judged by what all others seem to be, and these were judged beside
-it: noise that looks like a string takes something from the strings it shares bits with, which then
-leave it more. In many rows or cohorts that is little. With more candidates than the rows of few
-cohorts, p-values of absent ones lie below one in a thousand up to four times as often.
-
-So *decoys* are listed, too: strings with random bits, of which it is known that nobody has them.
-Their p-values have the distribution of absent candidates' (as in Elias and Gygi, Nature Methods 4,
-2007), and one that a thousandth of them lies below counts as .001.
-Small p-values are rare, so most decoys are drawn with bits that score high, and count for less.
 """
 
 from __future__ import annotations
@@ -34,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg, sparse, special
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, PositionArray, SparseMatrix
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.counts import BitEstimates
 from hubbub.inference.quadratic import best_of_quadratic
@@ -45,92 +33,12 @@ from hubbub.inference.regression.model import (
     reports_by_row,
     row_weights,
     unknown_column,
-    weighted_gram,
 )
 from hubbub.inference.regression.sparse_effects import UNDETERMINED
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull, score_totals
 from hubbub.inference.testing.multiple_testing import z_scores
 from hubbub.protocol.params import RapporParams
-
-# Decoys' scores are drawn around so many standard deviations above the mean, a quarter of the
-# decoys around each: thresholds of up to 1,200 candidates lie at 2 to 4.
-_HEIGHTS = (0.0, 1.5, 2.5, 3.5)
-DECOYS = 160
-"""They know the chance of small p-values to a fifth, which is .06 standard errors of a share."""
-_SEED = 20151107  # any fixed number: the same reports give the same p-values
-# Members below are tested by approximation, and nothing depends on how large a large p-value is.
-_FROM_Z = 1.2
-# Of the highest decoys, whose mean says how much z-scores beyond all decoys are too high.
-_HIGHEST = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Feedback:
-    """Which z-scores absent candidates' have the tails of."""
-
-    # Shape (d,); z-scores of p-values as they are found, in ascending order, and of what these are.
-    found: FloatArray
-    exact: FloatArray
-
-    @classmethod
-    def of_decoys(cls, log_p: FloatArray, weights: FloatArray) -> Feedback:
-        """Learn it from decoys.
-
-        `log_p`, shape (d,): their p-values, as found. `weights`, shape (d,): how many times as
-        likely as here each would be among random strings, over d.
-        """
-        z = z_scores(log_p)
-        falling = np.argsort(-z, kind="stable")
-        tails = np.cumsum(weights[falling]) - weights[falling] / 2
-        high = falling[(z[falling] > _FROM_Z) & (tails < 1)]
-        exact = -special.ndtri(tails[: len(high)])
-        found = z[high][::-1]
-        rising = np.maximum.accumulate(np.minimum(exact[::-1], found))
-        return cls(found, np.maximum(rising, _FROM_Z))
-
-    def without(self, log_p: float) -> float:
-        """Return what a p-value is without feedback; both are logarithms."""
-        z = float(z_scores(np.array(log_p)))
-        if z <= _FROM_Z or not len(self.found):
-            return log_p
-        if z > self.found[-1]:
-            z -= float(np.mean((self.found - self.exact)[-_HIGHEST:]))
-        else:
-            z = min(float(np.interp(z, self.found, self.exact)), z)
-        return float(special.log_ndtr(-max(z, _FROM_Z)))
-
-
-def draw_decoys(scores: FloatArray, hashes: int) -> tuple[PositionArray, FloatArray]:
-    """Draw the bits of decoys: more often than others those that score high.
-
-    `scores`, shape (m, k): what a string gains for each bit it sets. `hashes`: h. Returns
-    `positions`, shape (d, m, h). `weights`, shape (d,): as of `Feedback.of_decoys`.
-
-    Notes
-    -----
-    Around a height t the chance of bits with total score T is e^(tT - K(t)) times what it is among
-    random strings, K being the cumulant generating function of T. Decoys of all heights count as
-    draws from the mixture of these (Veach and Guibas 1995), so that no weight is above 4 / d.
-    """
-    rng = np.random.default_rng(_SEED)
-    per_height = DECOYS // len(_HEIGHTS)
-    deviation = np.sqrt(hashes * scores.var(axis=1).sum())
-    heights = np.array(_HEIGHTS) / deviation if deviation else np.zeros(len(_HEIGHTS))
-    highest = scores.max(axis=1, keepdims=True)
-    chances = np.exp(heights[:, None, None] * (scores - highest))
-    cumulants = np.log(chances.mean(axis=2)).sum(axis=1) + heights * float(highest.sum())
-    shape = len(heights), per_height, len(scores), hashes
-    drawn = np.empty(shape, dtype=np.int16)
-    coins = rng.random(shape)
-    for i, rising in enumerate(np.cumsum(chances, axis=2)):
-        for c, ends in enumerate(rising):
-            drawn[i, :, c] = np.searchsorted(ends[:-1], coins[i, :, c] * ends[-1], side="right")
-    positions = drawn.reshape(-1, *shape[2:])
-    totals = score_totals(scores, positions)
-    density = np.exp(np.outer(totals, heights) - hashes * cumulants).mean(axis=1)
-    return positions, 1 / (density * len(positions))
-
 
 EXACT = 16_384
 """Most candidates whose information is worked out for each."""
@@ -141,9 +49,6 @@ _SAMPLE, _ROUGH_SAMPLE = 4_096, 256
 _INTERESTING_Z = 3.0
 # Doubles at once (4 MB): bounds memory; speed alone depends on it.
 _NUMBERS_AT_ONCE = 2**19
-# Members below that are taken for absent when overdispersion is measured: 3 keeps 99.7% of the
-# absent, and what is left of the present is small.
-_ABSENT_Z = 3.0
 # Errors don't shrink below a third of what sampling explains, however little rows scatter by
 # chance, and a variance keeps a tenth when the drawing of clients is taken off.
 _LEAST = 0.1
@@ -165,7 +70,6 @@ class CandidateEstimates:
     # Shape (n,); unbiased share of the collected reports; may be negative for an absent candidate.
     share: FloatArray
     std_error: FloatArray  # shape (n,)
-    dispersion: float  # how many times the assumed variance the candidates' is
 
     @property
     def typical_error(self) -> float:
@@ -227,10 +131,8 @@ def estimate_all(
     as_fixed = fit.covariance[:, 1:] / np.maximum(fit.reliability, UNDETERMINED)
     added = correlated_bits(fit, bits, params, as_fixed)
     variance[fit.selected] = with_correlation(variance[fit.selected], added)
-    dispersion = max(overdispersion(fit, share, variance, params), _LEAST)
-    variance *= dispersion
     return CandidateEstimates(
-        share, np.sqrt(without_drawing(variance, drawing(share, bits.collected))), dispersion
+        share, np.sqrt(without_drawing(variance, drawing(share, bits.collected)))
     )
 
 
@@ -277,7 +179,7 @@ def total_share(
     variance = float(with_correlation(variance, correlated_bits(fit, bits, params, combination))[0])
     clipped = float(np.clip(total, 0.0, 1.0))
     drawing = clipped * (1 - clipped) / bits.collected
-    variance = max(estimates.dispersion * variance - drawing, _LEAST * variance)
+    variance = max(variance - drawing, _LEAST * variance)
     return total, float(np.sqrt(variance + apart))
 
 
@@ -426,74 +328,6 @@ def with_correlation(variance: FloatArray | float, added: FloatArray) -> FloatAr
     return np.maximum(variance + added, _LEAST * variance)
 
 
-def overdispersion(
-    fit: Fit, share: FloatArray, variance: FloatArray, params: RapporParams
-) -> float:
-    """Return how many times larger than assumed the variance of absent candidates is.
-
-    Notes
-    -----
-    An absent string's bits are random, so the variance of its score over the hash follows from the
-    scores of the rows alone, whatever these hold; a share's is that divided by its information
-    squared. The mean over candidates that look absent is compared with that of the variances.
-    """
-    outside = np.ones(len(share), dtype=np.bool_)
-    outside[fit.selected] = False
-    outside &= ~np.isnan(share)
-    if outside.any():
-        found = float(hash_variance(fit.scores[:, None], params)[0])
-        assumed = np.mean(1.0 / variance[outside])
-        return found / float(assumed)
-    # Nobody is outside: each member that looks absent is taken out of the model in turn.
-    own = variance[fit.selected]
-    absent = np.flatnonzero(np.abs(share[fit.selected]) < _ABSENT_Z * np.sqrt(own))
-    information = (fit.reliability / np.diag(fit.covariance)[1:])[absent]
-    found = float(hash_variances_without(fit, absent, params).sum())
-    total = float((information**2 * own[absent]).sum())
-    return found / total if total > 0 else 1.0
-
-
-def hash_variance(scores: FloatArray, params: RapporParams) -> FloatArray:
-    """Return the variance of the sum of scores at the distinct bits of a random string; shape (b,).
-
-    `scores` has shape (m * k, b).
-    """
-    by_cohort = scores.reshape(params.m, params.k, -1)
-    squares, sums = (by_cohort**2).sum(axis=(0, 1)), by_cohort.sum(axis=1)
-    return _over_hash(squares, sums, params)
-
-
-def hash_variances_without(fit: Fit, members: IntArray, params: RapporParams) -> FloatArray:
-    """Return `hash_variance` in the models in which one member each is left out; shape (b,).
-
-    `members`, shape (b,): places in `selected`.
-
-    Notes
-    -----
-    Without s the scores g are g + W B' u, u = C e_s beta_s / C_ss. Their squares and their sums
-    over a cohort follow from B W g, B W^2 B' and the columns' own sums, whatever the rows' number.
-    """
-    rows, scores, (m, k) = 1 + members, fit.scores, (params.m, params.k)
-    moves = fit.covariance[:, rows] * (fit.coefficients[rows] / fit.covariance[rows, rows])
-    gram = weighted_gram(fit.basis, SparseMatrix(fit.basis.T), fit.weights**2)
-    squares = np.einsum("ij,ij->j", moves, gram @ moves)
-    squares += scores @ scores + 2 * (fit.basis @ (fit.weights * scores)) @ moves
-    cohorts = SparseMatrix((fit.weights, np.arange(m * k) // k, np.arange(m * k + 1)))
-    sums = SparseMatrix(fit.basis @ cohorts).toarray().T @ moves
-    sums += scores.reshape(m, k).sum(axis=1)[:, None]
-    return _over_hash(squares, sums, params)
-
-
-def _over_hash(squares: FloatArray, sums: FloatArray, params: RapporParams) -> FloatArray:
-    """Return the variance of a random string's sum of scores.
-
-    `squares`, shape (b,): the sums of all squared scores. `sums`, shape (m, b): of the scores, by
-    cohort.
-    """
-    single, pair = unknown_column(params), pair_probability(params)
-    return np.asarray((single - pair) * squares + (pair - single**2) * (sums**2).sum(axis=0))
-
-
 def pair_probability(params: RapporParams) -> float:
     """Return the chance that a random string sets both of two given bits."""
     return float(1 - 2 * (1 - 1 / params.k) ** params.h + (1 - 2 / params.k) ** params.h)
@@ -544,7 +378,6 @@ class PresenceTests:
     # Members beyond so many standard errors get the normal distribution's p-value, too, where it
     # only matters that they are detected.
     exact_below_z: float = np.inf
-    feedback: Feedback | None = None  # by how much members' p-values are too small
 
     @cached_property
     def null(self) -> HashNull:
@@ -660,5 +493,4 @@ class PresenceTests:
         scores = bounded_scores(weights * residuals, weights, self.params)
         positions = self.candidates.positions(slice(candidate, candidate + 1))
         total = score_totals(scores, positions)[0]
-        log_p = HashNull(scores, self.params.h).log_tail(float(total))
-        return self.feedback.without(log_p) if self.feedback else log_p
+        return HashNull(scores, self.params.h).log_tail(float(total))

@@ -26,7 +26,6 @@ from hubbub.inference.counts import BitEstimates
 from hubbub.inference.quadratic import best_of_quadratic
 from hubbub.inference.regression.estimates import (
     CandidateEstimates,
-    Feedback,
     LeaveOneOutFit,
     PresenceTests,
     bounded_scores,
@@ -48,7 +47,6 @@ from hubbub.inference.regression.rivals import (
     models_with_rivals,
     selection_corrected_models,
 )
-from hubbub.inference.regression.row_effects import RowEffects
 from hubbub.inference.regression.sparse_effects import Effects
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull
@@ -74,8 +72,7 @@ SEARCHED = 1.2
 
 What remains of the search's feedback on its own noise once rivals are in the model: without it the
 share of false names was .056 instead of .05, over ten crowded cases of the suite (`*-100-*x10`).
-Random effects know of each other, too; where they outnumber the rows of few cohorts, decoys say by
-how much (`feedback`).
+Random effects know of each other, too.
 """
 
 # Of absent candidates' p-values lie above 1/2 where these are uniform (Storey et al. 2004).
@@ -90,9 +87,10 @@ _NEGLIGIBLE_PART = 0.1
 # as noise, so that after two of them too little is found; a fourth costs more and finds 1% more.
 # Shares are then known to a tenth of an error; later rounds set out from where others ended.
 _REWEIGHTINGS, _ROUNDS, _ROUNDS_AGAIN = 3, 6, 3
-# In more cohorts than these two strings have a smaller part of their bits in common: p-values of
-# absent ones were below .001 as rarely as they should be (.7 +- .3 times) without decoys.
-_FEW_COHORTS = 6
+# Random effects take up what strong unlisted strings share with candidates: in one cohort errors
+# came out 15% larger than stated; with eight candidates a row, half of the reports of unlisted
+# strings, a sixth of the names were false. Up to three a row they find up to twice as many names.
+_MOST_A_ROW = 3
 # Rounds of the search while members may still join; after these they may only leave, so that it
 # ends (docs/understand/statistics.md, The model).
 _FREE_ROUNDS = 6
@@ -168,18 +166,18 @@ class Search:
     def run(self) -> SearchResult:
         """Return the model in which nothing changes any more, or the last one tried."""
         rows, n = self.bits.informative, len(self.candidates)
-        nobody = np.empty(0, dtype=np.int64)
-        if is_short(n, rows):
-            return self._run_fixed() or self._run_random(self._fit_fixed(nobody))
-        alone = self._fit_fixed(nobody)
+        alone = self._fit_fixed(np.empty(0, dtype=np.int64))
+        may_be_random = n <= MOST_LISTED and self.params.m > 1 and n <= _MOST_A_ROW * rows
+        if is_short(n, rows) and (whole := self._run_fixed()):
+            return whole
         scores = bounded_scores(alone.scores, alone.weights, self.params)
         totals, _ = scan(self.candidates, [scores], [])
         null = HashNull(scores, self.params.h)
         log_p = self._marginal_tails(null, totals[:, 0])
-        is_long = n > MOST_LISTED
-        if is_long or _is_mostly_absent(null, log_p):
-            found = replace(self, allowance=SEARCHED)._run_proposed(alone, log_p)
-            if is_long:
+        mostly_absent = n > MOST_LISTED or _is_mostly_absent(null, log_p)
+        if mostly_absent:
+            found = self._run_proposed(alone, log_p)
+            if not may_be_random:
                 return found
             if np.count_nonzero(found.detected) <= (1 - _MOSTLY_ABSENT) * n:
                 if n / rows * _excess_square(found) <= _NEGLIGIBLE_PART:
@@ -188,6 +186,8 @@ class Search:
         # Rows of a filter that is half full tell less of each string.
         room = (1.0 - unknown_column(self.params)) ** 2 * rows
         all_fixed = self._run_fixed() if n <= _CROWDED * room else None
+        if not may_be_random:
+            return all_fixed or self._run_proposed(alone, log_p)
         if all_fixed is None:
             return self._run_random(alone)
         if n * _PLENTY <= room:
@@ -216,19 +216,10 @@ class Search:
 
         `fit`: another model, to set out from its weights.
         """
-        n = len(self.candidates)
-        members = self._members(np.arange(n))
-        by_rows = None
-        if n > self.bits.informative and self.params.m <= _FEW_COHORTS:
-            by_rows = RowEffects(self.bits, members, self.params)
+        members = self._members(np.arange(len(self.candidates)))
         for rounds in (_ROUNDS, *[_ROUNDS_AGAIN] * (_REWEIGHTINGS - 1)):
-            if by_rows:
-                members = by_rows.draw(fit, rounds)
-            else:
-                members = drawn_members(self.bits, members, self.params, fit, rounds)
+            members = drawn_members(self.bits, members, self.params, fit, rounds)
             fit = fit_members(self.bits, members, self.params, start=fit)
-        if by_rows:
-            return self.tested(fit, feedback=by_rows.feedback(fit))
         return replace(self, allowance=SEARCHED).tested(fit)
 
     def of_detected(self, found: SearchResult, detected: BoolArray) -> Fit:
@@ -250,21 +241,32 @@ class Search:
         members = replace(members, effects=effects)
         return fit_members(self.bits, members, self.params, start=fit)
 
+    def all_listed(self, found: SearchResult) -> Fit | None:
+        """Return the model of the whole list as fixed effects, if the rows carry it."""
+        n = len(self.candidates)
+        if len(found.fit.selected) == n and not found.fit.penalties.any():
+            return found.fit
+        if n > MOST_LISTED or n * ROWS_EACH > self.bits.informative or self.tests:
+            return None
+        fit = self._fit_fixed(np.arange(n))
+        return fit if len(fit.selected) == n else None
+
     def _run_proposed(self, alone: Fit, log_p: FloatArray) -> SearchResult:
         """Search among the candidates that stand out, then look whether another one does now.
 
         `alone`: of the unknown mass alone. `log_p`, shape (n,): of the marginal tests, in that fit.
         """
+        search = replace(self, allowance=SEARCHED)
         near, best = top_scoring(self._weighted(log_p))
         chosen = best[select(alone, self.candidates.take(best), self.bits, len(log_p))]
         for _ in range(SCANS - 1):
-            among = self._among(near)
+            among = search._among(near)
             settled = among.settle(np.searchsorted(near, chosen))
             fit = replace(settled.fit, selected=near[settled.fit.selected])
             with_rivals = settled.tests.with_rivals
             if isinstance(with_rivals, Models):
                 with_rivals = with_rivals.named(near)
-            found = self.tested(fit, with_rivals)
+            found = search.tested(fit, with_rivals)
             chosen = np.flatnonzero(found.detected)
             if np.isin(chosen, near).all():
                 models = selection_corrected_models(
@@ -319,12 +321,10 @@ class Search:
         self,
         fit: Fit,
         with_rivals: Mapping[int, LeaveOneOutFit] | None = None,
-        feedback: Feedback | None = None,
     ) -> SearchResult:
         """Estimate and test all candidates in a given model.
 
-        `with_rivals`: candidates that are tested in other models than this one. `feedback`: by how
-        much members' p-values are too small in it.
+        `with_rivals`: candidates that are tested in other models than this one.
         """
         sums = candidate_sums(fit, self.candidates)
         searching = self.listed is not None
@@ -333,7 +333,7 @@ class Search:
         )
         exact = _EXACT_BELOW_Z if searching else np.inf
         tests = PresenceTests(
-            fit, self.candidates, self.bits, self.params, with_rivals or {}, exact, feedback
+            fit, self.candidates, self.bits, self.params, with_rivals or {}, exact
         )
         return self._corrected(estimates, tests.log_p_values(estimates, sums), tests)
 

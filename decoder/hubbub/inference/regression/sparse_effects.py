@@ -13,7 +13,6 @@ Invariant: what stands for a share isn't used for its own estimate or test, but 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -49,16 +48,6 @@ class Bells(NamedTuple):
     variances: FloatArray
 
 
-class Round(NamedTuple):
-    """What one round made of the shares as the others leave them."""
-
-    before: Effects  # what stood for each share, and what does now
-    after: Effects
-    bells: Bells  # the mixture's parts
-    mixture: FloatArray  # shape (b,); their weights
-    kept: float  # of what stood before
-
-
 def sparse_effects(
     gram: FloatArray, sums: FloatArray, start: Effects | None, rounds: int
 ) -> Effects:
@@ -70,66 +59,29 @@ def sparse_effects(
     others.
     """
     own = np.diag(gram)[1:]
-    done = run_rounds(lambda effects: _shares_without(gram, sums, effects), own, start, rounds)
-    return done[-1].after
-
-
-def run_rounds(
-    shares_without: Callable[[Effects], tuple[FloatArray, FloatArray]],
-    own: FloatArray,
-    start: Effects | None,
-    rounds: int,
-) -> list[Round]:
-    """Work out what stands for each share from what stands for the others, again and again.
-
-    `shares_without`: returns each share and its variance as if it alone were a fixed effect, shape
-    (a,) each, where effects stand for the others. `own`, shape (a,): what the rows tell of each
-    share if all others are known. `start` and `rounds`: as of `sparse_effects`.
-    """
     bells = bells_of(own)
     effects = start or Effects(own.copy(), np.zeros(len(own)))
     weights = np.full(len(bells.means), 1 / len(bells.means))
     kept = _KEPT if start else 0.0  # of a mere guess nothing
-    done = []
     for _ in range(rounds):
-        share, variance = shares_without(effects)
+        share, variance = _shares_without(gram, sums, effects)
         likelihood = _likelihood(share, variance, bells)
         for _ in range(_WEIGHTINGS):
-            mixture = weights
-            parts = likelihood * mixture
+            parts = likelihood * weights
             parts /= parts.sum(axis=1, keepdims=True)
             weights = parts.mean(axis=0)
-        after = mixed(effects, _standing_for(share, variance, bells, parts), kept)
-        done.append(Round(effects, after, bells, mixture, kept))
-        effects, kept = after, _KEPT
-    return done
-
-
-def mixed(before: Effects, now: Effects, kept: float) -> Effects:
-    """Return effects of which a part is kept as it was before."""
-    return Effects(
-        kept * before.penalties + (1 - kept) * now.penalties,
-        kept * before.pulls + (1 - kept) * now.pulls,
-    )
-
-
-def effects_of(
-    share: FloatArray, variance: FloatArray, bells: Bells, mixture: FloatArray
-) -> Effects:
-    """Return what stands for shares of which the others tell so much; any shape.
-
-    `share` and `variance`: as if each share alone were a fixed effect. `bells`: the mixture's
-    parts. `mixture`, shape (b,): their weights.
-    """
-    parts = _likelihood(share, variance, bells) * mixture
-    parts /= parts.sum(axis=-1, keepdims=True)
-    return _standing_for(share, variance, bells, parts)
+        now = _standing_for(share, variance, bells, parts)
+        effects = Effects(
+            *(kept * old + (1 - kept) * new for old, new in zip(effects, now, strict=True))
+        )
+        kept = _KEPT
+    return effects
 
 
 def _likelihood(share: FloatArray, variance: FloatArray, bells: Bells) -> FloatArray:
-    total = variance[..., None] + bells.variances
-    surprise = (share[..., None] - bells.means) ** 2 / total + np.log(total)
-    return np.asarray(np.exp((surprise.min(axis=-1, keepdims=True) - surprise) / 2))
+    total = variance[:, None] + bells.variances
+    surprise = (share[:, None] - bells.means) ** 2 / total + np.log(total)
+    return np.asarray(np.exp((surprise.min(axis=1, keepdims=True) - surprise) / 2))
 
 
 def _standing_for(
@@ -137,11 +89,11 @@ def _standing_for(
 ) -> Effects:
     """Return the normal distributions that stand for shares which belong to parts so likely."""
     means, variances = bells
-    total = variance[..., None] + variances
-    inner = (share[..., None] * variances + means * variance[..., None]) / total
-    mean = (parts * inner).sum(axis=-1)
-    scatter = variance[..., None] * variances / total + (inner - mean[..., None]) ** 2
-    left = np.maximum((parts * scatter).sum(axis=-1), _LEAST_VARIANCE * variance)
+    total = variance[:, None] + variances
+    inner = (share[:, None] * variances + means * variance[:, None]) / total
+    mean = (parts * inner).sum(axis=1)
+    scatter = variance[:, None] * variances / total + (inner - mean[:, None]) ** 2
+    left = np.maximum((parts * scatter).sum(axis=1), _LEAST_VARIANCE * variance)
     penalties = np.maximum(1 / left - 1 / variance, _LEAST_PENALTY / variance)
     pulls = mean * (penalties + 1 / variance) - share / variance
     return Effects(penalties, pulls)
@@ -150,7 +102,7 @@ def _standing_for(
 def bells_of(own: FloatArray) -> Bells:
     """Return the mixture's parts, from half of a typical error up to 1.
 
-    `own`, shape (a,): as of `run_rounds`.
+    `own`, shape (a,): what the rows tell of each share if all others are known.
     """
     size = float(1 / np.sqrt(np.median(own)))
     steps = max(int(np.ceil(np.log(1 / (_LEAST_SHARE * size)) / np.log(_FACTOR))), 0)
