@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from databases import PostgresqlServer, running_postgresql
 from factories import registry_toml
-from hubbub.protocol.metrics import SECONDS_A_DAY
+from hubbub.protocol import SECONDS_A_DAY
 from hubbub.storage import DATABASES
 
 if TYPE_CHECKING:

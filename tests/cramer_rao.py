@@ -8,11 +8,16 @@ expected of it; with more, the information of a sample of reports takes its plac
 import numpy as np
 from scipy import linalg
 
-from hubbub.inference.arrays import FloatArray, PositionArray
-from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.sums import ReportMixture
-from hubbub.inference.packed import GROUPED_BITS, PackedReports, ReportBlock
-from hubbub.protocol.params import RapporParams
+from hubbub.inference import (
+    GROUPED_BITS,
+    FloatArray,
+    PackedReports,
+    PositionArray,
+    ReportBlock,
+    ReportMixture,
+    UndecodableError,
+)
+from hubbub.protocol import RapporParams
 
 
 def expected_reports(

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.operations.publishing import Publisher
+from hubbub.collector import Metrics, Publisher
 
 FOLDER = Path(__file__).parents[1] / "docs" / "deploy"
 PLACEHOLDERS = {

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.records import Records, record_width
-from hubbub.storage.files.parquet import write_records
+from hubbub.protocol import RapporParams, Records, record_width
+from hubbub.storage import write_records
 
 DAYS = ("2026-11-01", "2026-11-02", "2026-11-03")
 

@@ -7,13 +7,20 @@ import json
 from hubbub.client import Encoder, Metric, RapporParams, Registry, Report
 from hubbub.client.encoder import PermanentResponse
 from hubbub.client.randomness import ByteStream, KeyedStream
-from hubbub.protocol.dimensions import Dimension
-from hubbub.protocol.metric_types.base import MetricType
-from hubbub.protocol.metric_types.joint import JointType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES, Mode
-from hubbub.protocol.responses import UNARY, Response, Subset, Window
+from hubbub.protocol import (
+    MAX_PERIODS,
+    MAX_VALUES,
+    UNARY,
+    Dimension,
+    JointType,
+    MetricType,
+    Mode,
+    OpenStringType,
+    Response,
+    StringType,
+    Subset,
+    Window,
+)
 
 APPLICATION = "com.example.browser"
 FAR_AWAY = dt.date(2099, 12, 31)

@@ -23,7 +23,7 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
-from hubbub.simulations.experiments.collecting import Collector, listening, serve_arguments
+from hubbub.simulations import Collector, listening, serve_arguments
 
 _COLLECTOR = "hubbub.collector"
 

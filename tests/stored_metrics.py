@@ -11,13 +11,17 @@ import numpy as np
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder import decode_metric
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import Records, record_width
-from hubbub.reporting.estimates import Estimates
-from hubbub.storage import MetricVersion, NewBatch, open_store
-from hubbub.storage.files.exports import export_partitions, plan_export
+from hubbub.protocol import (
+    BooleanType,
+    EnumType,
+    Metric,
+    OpenStringType,
+    OrdinalType,
+    Records,
+    record_width,
+)
+from hubbub.reporting import Estimates
+from hubbub.storage import MetricVersion, NewBatch, export_partitions, open_store, plan_export
 from unit.decoder.joint_tables import BY_SITE, enum_metric, noise
 from unit.decoder.rendered import json_of
 

@@ -17,8 +17,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 import wiki
-from hubbub.client import AsyncTelemetryProtocol
-from hubbub.client.aio import AsyncTelemetry
+from hubbub.client import AsyncTelemetry, AsyncTelemetryProtocol
 
 
 @asynccontextmanager

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import Records, record_width
-from hubbub.protocol.registry import Registry
+from hubbub.protocol import Metric, Records, Registry, record_width
 from hubbub.storage import MetricVersion, NewBatch, open_store
 
 FIRST = dt.date(2026, 11, 1)

@@ -2,10 +2,9 @@
 
 from deploy_files import series_in
 from factories import make_metric, make_registry
-from hubbub.collector.operations.metrics import CounterName, Metrics
-from hubbub.collector.operations.publishing import Publisher
-from hubbub.reporting.findings import END_CODES
-from hubbub.storage.maintenance import STEPS
+from hubbub.collector import CounterName, Metrics, Publisher
+from hubbub.reporting import END_CODES
+from hubbub.storage import STEPS
 
 REQUESTS = 'hubbub_requests_total{reason="%s",status="%s"}'
 REPORTS = 'hubbub_reports_total{metric="homepage",version="1"}'

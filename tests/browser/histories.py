@@ -13,10 +13,9 @@ import numpy as np
 
 from factories import make_metric, make_params, make_report, registry_toml
 from hubbub.client import Batch, Metric
-from hubbub.collector.access import generate_secret
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.records import Records
-from hubbub.simulations.experiments.collecting import running_collector
+from hubbub.collector import generate_secret
+from hubbub.protocol import BooleanType, EnumType, OrdinalType, Records
+from hubbub.simulations import running_collector
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from service.posting import post, send, wait_until, wait_until_published
 

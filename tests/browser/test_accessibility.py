@@ -20,7 +20,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from hubbub.decoder import compare_metric
-from hubbub.reporting.writers import write_results
+from hubbub.reporting import write_results
 from stored_metrics import METRICS, Stored
 from unit.decoder.test_watching import Folder
 

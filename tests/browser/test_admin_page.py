@@ -14,7 +14,7 @@ from browser.histories import FORGED, HOMEPAGE, HONEST, METRICS, TOKEN, config
 from browser.watching import Watched
 from factories import make_report, registry_toml
 from hubbub.client import Batch
-from hubbub.simulations.experiments.collecting import running_collector
+from hubbub.simulations import running_collector
 from service.posting import post, wait_until
 
 _PHONE, _DESKTOP = {"width": 360, "height": 740}, {"width": 1280, "height": 900}

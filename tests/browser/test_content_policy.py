@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from browser.sites import Site, running_site
 from browser.watching import Watched
 from factories import registry_toml
-from hubbub.simulations.experiments.collecting import running_collector
+from hubbub.simulations import running_collector
 from service.posting import stored_count
 
 PAGE = """<!doctype html>

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hubbub.simulations.experiments.collecting import running_collector
+from hubbub.simulations import running_collector
 
 PAGE = Path(__file__).parents[2] / "docs" / "learn" / "first-metric.md"
 

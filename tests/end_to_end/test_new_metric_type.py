@@ -15,16 +15,11 @@ from click.testing import CliRunner
 
 from factories import make_metric, make_secret
 from hubbub.client import Encoder, EncodingError, Registry
-from hubbub.decoder import CohortCounts
+from hubbub.decoder import CohortCounts, decoder_of
 from hubbub.decoder.cli import main
-from hubbub.decoder.type_decoder import decoder_of
-from hubbub.inference.categories.decoding import decode_categories
-from hubbub.inference.errors import DecoderError
-from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metric_types import METRIC_TYPES
-from hubbub.protocol.metric_types.base import ListedValues, MetricType, Value
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.experiments.collecting import report_through_clients
+from hubbub.inference import DecoderError, decode_categories
+from hubbub.protocol import METRIC_TYPES, ListedValues, MetricError, MetricType, RapporParams, Value
+from hubbub.simulations import report_through_clients
 from programs import forked_collector
 
 LETTERS = Path(__file__).parent / "letters"

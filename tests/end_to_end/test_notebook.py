@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from hubbub.decoder import Estimates, decode_metric
 from hubbub.decoder.cli import main
-from hubbub.inference.errors import CandidateError, UndecodableError
-from hubbub.protocol.errors import OptionError
-from hubbub.reporting.writers import write_csv
+from hubbub.inference import CandidateError, UndecodableError
+from hubbub.protocol import OptionError
+from hubbub.reporting import write_csv
 from sample_store import PAGES, fill
 
 SOURCE = Path(__file__).parents[2] / "docs" / "examples"

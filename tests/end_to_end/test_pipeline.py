@@ -23,14 +23,14 @@ import programs
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, Registry
 from hubbub.decoder.cli import main
-from hubbub.simulations.experiments.collecting import (
+from hubbub.simulations import (
     Collector,
     ProcessError,
+    SimulatedClients,
     UploadError,
     report_through_clients,
     upload_reports,
 )
-from hubbub.simulations.simulated_clients.clients import SimulatedClients
 from programs import forked_collector
 
 SECONDS = 120

@@ -16,14 +16,13 @@ from click.testing import CliRunner, Result
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
-from hubbub.collector.cli import main as collector
+from hubbub.collector import main as collector
 from hubbub.decoder import count_records
 from hubbub.decoder.cli import main
-from hubbub.inference.candidates import bit_positions
-from hubbub.protocol.records import Records, record_width
-from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
-from hubbub.storage import MetricVersion, NewBatch, open_store
-from hubbub.storage.files.parquet import write_records
+from hubbub.inference import bit_positions
+from hubbub.protocol import Records, record_width
+from hubbub.simulations import SimulatedClients, as_records
+from hubbub.storage import MetricVersion, NewBatch, open_store, write_records
 from rappor_clients import Files, Params, map_row, run_clients, write_files, write_reports_of
 from significance import z_limit
 

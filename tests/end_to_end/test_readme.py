@@ -18,11 +18,8 @@ import pytest
 from pyarrow import parquet
 
 from hubbub.client.testing import RecordingTelemetry
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import Records, record_width
-from hubbub.protocol.registry import Registry
-from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
+from hubbub.protocol import Metric, OpenStringType, Records, Registry, record_width
+from hubbub.simulations import SimulatedClients, as_records
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from programs import forked_collector
 

@@ -10,9 +10,8 @@ from click.testing import CliRunner
 from hubbub.decoder.cli import main
 from hubbub.decoder.watching.news import CHANGED
 from hubbub.decoder.watching.results import days_of, read_result
-from hubbub.reporting.estimates import Level
-from hubbub.simulations import watched
-from hubbub.simulations.watched import BROKEN, run_watched_release
+from hubbub.reporting import Level
+from hubbub.simulations import BROKEN, run_watched_release, watched
 
 _LAST = dt.date(2024, 11, 4)
 

@@ -14,13 +14,9 @@ import numpy as np
 from numpy.random import Generator
 
 from hubbub.decoder import CohortCounts
-from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.protocol.metric_types.base import MetricType, Value
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.simulated_clients.bernoulli import TrueBits, true_bits
-from hubbub.simulations.simulated_clients.population_sampler import draw_cell_counts
+from hubbub.inference import FloatArray, IntArray
+from hubbub.protocol import Metric, MetricType, NumberType, RapporParams, Value
+from hubbub.simulations import TrueBits, draw_cell_counts, true_bits
 
 
 def draw_counts(

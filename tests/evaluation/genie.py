@@ -15,14 +15,20 @@ from numpy.random import Generator
 from scipy import linalg, special
 
 from hubbub.decoder import CohortCounts, Correction
-from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.candidates import bit_positions
-from hubbub.inference.likelihood.sums import densities, distinct_positions, ratio_rows
-from hubbub.inference.packed import PackedReports
-from hubbub.inference.regression.estimates import pair_probability
-from hubbub.inference.regression.model import unknown_column
-from hubbub.inference.testing.multiple_testing import counted_tests, log_q_values
-from hubbub.protocol.params import RapporParams
+from hubbub.inference import (
+    BoolArray,
+    FloatArray,
+    PackedReports,
+    bit_positions,
+    counted_tests,
+    densities,
+    distinct_positions,
+    log_q_values,
+    pair_probability,
+    ratio_rows,
+    unknown_column,
+)
+from hubbub.protocol import RapporParams
 
 NOBODY = np.empty(0)
 """Shares, where every string is listed."""

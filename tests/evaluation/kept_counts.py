@@ -19,16 +19,17 @@ import numpy as np
 
 from factories import make_metric, make_params
 from hubbub.decoder.reports import StoredReports, load_reports
-from hubbub.protocol.counts import (
+from hubbub.protocol import (
     CohortCounts,
     KeptCounts,
+    RapporParams,
+    Records,
     keep_counts,
     keep_none,
     pack_counts,
+    record_width,
     unpack_counts,
 )
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.records import Records, record_width
 from hubbub.storage import MetricVersion, NewBatch, open_store
 
 PARAMS = make_params()

@@ -27,7 +27,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from scipy import stats
 
-from hubbub.inference.arrays import FloatArray
+from hubbub.inference import FloatArray
 
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -20,9 +20,8 @@ from typing import Self
 import numpy as np
 from scipy import stats
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
-from hubbub.inference.testing.multiple_testing import Correction, log_q_values
-from hubbub.simulations.populations import Population
+from hubbub.inference import BoolArray, Correction, FloatArray, IntArray, log_q_values
+from hubbub.simulations import Population
 
 ROOM = 2**20
 """How many beginnings are looked for in a group's reports at most: the authors' choice."""

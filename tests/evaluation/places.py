@@ -27,11 +27,9 @@ import numpy as np
 from evaluation.loadtest.harness import postgresql
 from evaluation.machine import tree_cpu_seconds
 from evaluation.measured_table import MeasuredTable
-from evaluation.ways.jobs import COUNTED as METRIC
-from evaluation.ways.jobs import counts_digest, random_records
+from evaluation.ways.jobs import COUNTED as METRIC, counts_digest, random_records
 from hubbub.decoder.reports import StoredReports, load_reports
-from hubbub.storage import MetricVersion, NewBatch, open_store
-from hubbub.storage.files.exports import export_partitions, plan_export
+from hubbub.storage import MetricVersion, NewBatch, export_partitions, open_store, plan_export
 
 _DAYS = 10
 _FIRST = dt.date(2026, 11, 1)

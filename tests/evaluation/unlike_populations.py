@@ -27,7 +27,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from hubbub.simulations.populations import LISTS, Population, family_shares
+from hubbub.simulations import LISTS, Population, family_shares
 
 _ItemT = TypeVar("_ItemT")
 

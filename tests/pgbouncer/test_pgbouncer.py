@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from hubbub.simulations.experiments.collecting import running_collector
-from hubbub.storage import open_store
-from hubbub.storage.errors import StoreError
+from hubbub.simulations import running_collector
+from hubbub.storage import StoreError, open_store
 from pgbouncer.pools import pooled
 from service.commands import run_collector_command
 from service.loads import Accounts, Load, assert_delivered, send_all_again

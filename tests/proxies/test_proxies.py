@@ -10,8 +10,8 @@ import pytest
 
 from factories import make_registry
 from hubbub.client import Telemetry
-from hubbub.collector.config import Settings
-from hubbub.simulations.experiments.collecting import Collector, running_collector
+from hubbub.collector import Settings
+from hubbub.simulations import Collector, running_collector
 from proxies.servers import PROXIES, running_proxy
 from service.posting import COMPACT, FORMS, JSON, SECONDS, make_batch, stored_count
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hubbub.simulations.experiments.collecting import running_collector
+from hubbub.simulations import running_collector
 from proxies.servers import PROXIES, running_proxy
 from service.raw_requests import REQUESTS, Outcome, outcome_of, read_statuses
 

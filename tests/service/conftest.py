@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from factories import registry_toml
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.simulations import Collector
 from hubbub.storage.files import locations
 from programs import forked_collector
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
-from hubbub.client import Preview, Status, Telemetry
-from hubbub.client.aio import AsyncTelemetry
-from hubbub.protocol.metric_types.base import Value
+from hubbub.client import AsyncTelemetry, Preview, Status, Telemetry
+from hubbub.protocol import Value
 
 _T = TypeVar("_T")
 

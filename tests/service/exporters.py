@@ -4,9 +4,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from hubbub.storage import open_store
-from hubbub.storage.errors import StoreError
-from hubbub.storage.files.exports import export_partitions, plan_export
+from hubbub.storage import StoreError, export_partitions, open_store, plan_export
 
 OVERTAKEN, DONE = "overtaken", "done"
 _OVERTAKEN = "another export wrote this day at the same time"

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.simulations import Collector
 from service.posting import Answer, send
 
 _WORKER = b"spawn_main"  # how multiprocessing starts a fresh interpreter

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli import main
-from hubbub.storage import MetricVersion, Reader, StoredRecords, open_store
-from hubbub.storage.files.exports import ParquetReader
+from hubbub.storage import MetricVersion, ParquetReader, Reader, StoredRecords, open_store
 from service.s3_server import BUCKET, Proxy
 from unit.collector.exchanges import each, export_all, fill
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from factories import make_metric, make_report
 from hubbub.client import Batch, Metric, batch_to_json
-from hubbub.protocol.wire import MEDIA_TYPE, batch_to_compact
+from hubbub.protocol import MEDIA_TYPE, batch_to_compact
 from hubbub.storage import MetricVersion, Store, open_store
 
 SECONDS = 60.0

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from factories import make_metric, registry_toml
-from hubbub.collector.access import generate_secret
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.collector import generate_secret
+from hubbub.simulations import Collector
 from programs import forked_collector
 from service.faults import workers_of
 from service.posting import (

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.candidates import list_files, read_list
 from hubbub.decoder.cli import main
-from hubbub.inference.errors import CandidateError
-from hubbub.storage.files.locations import resolve
+from hubbub.inference import CandidateError
+from hubbub.storage import resolve
 from service.s3_server import BUCKET, Fault
 from unit.decoder.stores import filled_store, plausible_records
 

@@ -14,7 +14,7 @@ import pytest
 
 from factories import make_registry
 from http_servers import Answer, Received, scripted_server
-from hubbub.client.aio import AsyncTelemetry
+from hubbub.client import AsyncTelemetry
 from service.apps import NOWHERE, SLACK, App, Gate, contents_by_id, records_on_disk
 
 

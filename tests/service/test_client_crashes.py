@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from http_servers import Answer, ScriptedServer, scripted_server
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.simulations import Collector
 from service.apps import App, records_on_disk
 from service.posting import post, stored_records, wait_until
 

@@ -10,8 +10,7 @@ import pytest
 
 from factories import make_metric, make_params, make_registry
 from http_servers import Answer, scripted_server
-from hubbub.client import Telemetry
-from hubbub.client.aio import AsyncTelemetry
+from hubbub.client import AsyncTelemetry, Telemetry
 from service.apps import NOWHERE, App, contents_by_id, held_database
 from service.posting import wait_until
 

@@ -12,7 +12,7 @@ from factories import make_metric, make_params, make_registry, make_report
 from http_servers import Answer, ScriptedServer, scripted_server
 from hubbub.client import Batch, batch_to_json
 from hubbub.client.transport import HttpSender, Outcome
-from hubbub.protocol.wire import MEDIA_TYPE
+from hubbub.protocol import MEDIA_TYPE
 from service.drivers import DRIVERS, Opener
 
 JSON = "application/json"

@@ -14,7 +14,7 @@ import pytest
 from factories import make_metric, make_params, make_registry
 from http_servers import ScriptedServer, scripted_server
 from hubbub.client import Registry, Telemetry
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol import EnumType
 from service.apps import NOWHERE, App, bytes_on_disk
 
 DAY = 86_400.0

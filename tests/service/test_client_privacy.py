@@ -12,8 +12,7 @@ from factories import APPLICATION, make_metric, make_params, make_registry
 from http_servers import Answer, scripted_server
 from hubbub.client import Encoder, EncodingError, Registry, Telemetry, UnknownMetricError
 from hubbub.client.state import open_state
-from hubbub.protocol.registry import Group
-from hubbub.protocol.wire import MEDIA_TYPE
+from hubbub.protocol import MEDIA_TYPE, Group
 from service.apps import NOWHERE, Gate, held_database, records_on_disk
 from service.posting import wait_until
 

@@ -19,6 +19,7 @@ import pytest
 from factories import make_metric, make_registry
 from http_servers import Answer, scripted_server
 from hubbub.client import (
+    AsyncTelemetry,
     EncodingError,
     MetricError,
     StateError,
@@ -26,11 +27,8 @@ from hubbub.client import (
     UnknownCategoryError,
     UnknownMetricError,
 )
-from hubbub.client.aio import AsyncTelemetry
 from hubbub.client.transport import DeliveryFailure
-from hubbub.protocol.bloom import bloom_bits
-from hubbub.protocol.errors import UnavailableError
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
+from hubbub.protocol import BooleanType, EnumType, OrdinalType, UnavailableError, bloom_bits
 from service.apps import NOWHERE, bytes_on_disk, held_database
 from service.posting import wait_until
 

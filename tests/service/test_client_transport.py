@@ -27,6 +27,7 @@ from http_servers import DRIP_SECONDS, Answer, dripping_server, scripted_server,
 from hubbub.client import Batch, Report
 from hubbub.client.transport import (
     MAX_ANSWER,
+    Answer as Verdict,
     DeliveryFailure,
     HttpSender,
     Outcome,
@@ -34,8 +35,7 @@ from hubbub.client.transport import (
     failure,
     refusal_reason,
 )
-from hubbub.client.transport import Answer as Verdict
-from hubbub.protocol.wire import MEDIA_TYPE, batch_to_compact
+from hubbub.protocol import MEDIA_TYPE, batch_to_compact
 
 DELIVERED, RETRY, REFUSED = Outcome.DELIVERED, Outcome.RETRY, Outcome.REFUSED
 BATCH = Batch((make_report(bits=2**128 - 2),))

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 import programs
 from hubbub.client import Telemetry
-from hubbub.collector.cli import main
-from hubbub.collector.config import Settings
+from hubbub.collector import Settings, main
 from programs import forked_collector
 from service.posting import SECONDS, make_batch, post, stored_count
 

@@ -29,10 +29,9 @@ from schemathesis.transport import SerializationContext
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, Report
-from hubbub.collector.access import generate_secret
-from hubbub.protocol.errors import CompactError
-from hubbub.protocol.wire import batch_to_compact
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.collector import generate_secret
+from hubbub.protocol import CompactError, batch_to_compact
+from hubbub.simulations import Collector
 from programs import forked_collector
 from service.posting import COMPACT, JSON, send, stored_count
 

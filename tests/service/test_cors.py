@@ -1,6 +1,6 @@
 """Pages of other origins: none may send, but those of `cors_origins`."""
 
-from hubbub.protocol.wire import batch_to_json
+from hubbub.protocol import batch_to_json
 from programs import forked_collector
 from service.posting import make_batch, send
 

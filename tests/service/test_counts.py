@@ -20,14 +20,12 @@ import pytest
 from click.testing import CliRunner
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.collector.access import generate_secret
-from hubbub.collector.cli.group import main
+from hubbub.collector import generate_secret, main
 from hubbub.decoder import decode_metric
-from hubbub.inference.errors import UndecodableError
-from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts
-from hubbub.protocol.records import Records
-from hubbub.reporting.estimates import Estimates
-from hubbub.simulations.simulated_clients.clients import SimulatedClients
+from hubbub.inference import UndecodableError
+from hubbub.protocol import KeptCounts, Records, keep_counts, keep_none, pack_counts
+from hubbub.reporting import Estimates
+from hubbub.simulations import SimulatedClients
 from hubbub.storage import MetricVersion, NewBatch, StoredCounts, StoredRecords, open_store
 from programs import forked_collector
 from service.posting import SECONDS, make_batch, post, send, wait_until

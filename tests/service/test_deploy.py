@@ -21,9 +21,9 @@ from deploy_files import (
     series_in,
     unit,
 )
-from hubbub.collector.access import generate_secret
-from hubbub.protocol.registry import Registry
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.collector import generate_secret
+from hubbub.protocol import Registry
+from hubbub.simulations import Collector
 from programs import forked_collector
 from service.posting import Answer, make_batch, post, send, wait_until
 

@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from deploy_files import FOLDER, commands_of, kubernetes
-from hubbub.protocol.records import Records, record_width
-from hubbub.protocol.registry import Registry
+from hubbub.protocol import Records, Registry, record_width
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from service.posting import wait_until
 

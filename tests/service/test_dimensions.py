@@ -9,8 +9,7 @@ import pytest
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Telemetry
 from hubbub.decoder import decode_metric
-from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol import EnumType, MetricError
 from programs import forked_collector
 from service.commands import run_collector_command
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hubbub.client import Batch
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.simulations import Collector
 from programs import forked_collector
 from service.posting import make_batch, post, records_of, send, stored_count, stored_records
 

@@ -21,12 +21,10 @@ import pytest
 from click.testing import CliRunner
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.collector.cli.group import main
-from hubbub.protocol.records import Records
-from hubbub.simulations.simulated_clients.clients import SimulatedClients
-from hubbub.storage import MetricVersion, NewBatch, open_store
-from hubbub.storage.errors import StoreError
-from hubbub.storage.files.parquet import write_records
+from hubbub.collector import main
+from hubbub.protocol import Records
+from hubbub.simulations import SimulatedClients
+from hubbub.storage import MetricVersion, NewBatch, StoreError, open_store, write_records
 from service.posting import stored_count, stored_records, wait_until
 
 SECONDS = 120

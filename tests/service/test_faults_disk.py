@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.simulations.experiments.collecting import Collector, running_collector
+from hubbub.simulations import Collector, running_collector
 from service.faults import full_disk, processes_of, status_of
 from service.loads import Accounts, Load, stored_in
 from service.posting import make_batch, post, send, wait_until

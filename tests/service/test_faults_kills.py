@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.simulations.experiments.collecting import Collector, running_collector
+from hubbub.simulations import Collector, running_collector
 from service.faults import is_alive, kill, processes_of, status_of, workers_of
 from service.loads import Accounts, Load, send_all_again, stored_in
 from service.posting import accepts_connections, wait_until

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hubbub.simulations.experiments.collecting import running_collector
+from hubbub.simulations import running_collector
 from service.faults import processes_of, status_of
 from service.loads import Accounts, Load, stored_in
 from service.posting import wait_until

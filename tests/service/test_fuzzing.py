@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.simulations import Collector
 from programs import forked_collector
 from service.faults import resident_bytes, status_of
 from service.loads import Reply, read_reply, stored_in

@@ -2,9 +2,8 @@
 
 from factories import make_metric, make_report, registry_toml
 from hubbub.client import Batch, Report
-from hubbub.collector.access import generate_secret
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.responses import Subset
+from hubbub.collector import generate_secret
+from hubbub.protocol import EnumType, Subset
 from programs import forked_collector
 from service.posting import post, send, stored_count, wait_until, wait_until_published
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import programs
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.simulations import Collector
 from programs import forked_collector
 from unit.javascript.node import CLIENT, run_node, run_program
 

@@ -11,12 +11,8 @@ from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, registry_toml
 from hubbub.client import Encoder, Telemetry
 from hubbub.client.state import open_state
-from hubbub.collector.access import generate_secret
-from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.registry import registry_json
+from hubbub.collector import generate_secret
+from hubbub.protocol import EnumType, Field, JointType, StringType, Value, registry_json
 from programs import forked_collector
 from service.commands import collector_output
 from service.posting import send, stored_records, wait_until, wait_until_published

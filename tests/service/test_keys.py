@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from hubbub.client import Batch, Telemetry
-from hubbub.collector.access import generate_secret
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.collector import generate_secret
+from hubbub.simulations import Collector
 from programs import forked_collector
 from service.posting import Answer, make_batch, post, send, stored_count
 

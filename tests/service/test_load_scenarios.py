@@ -2,8 +2,7 @@
 
 import pytest
 
-from evaluation.loadtest.fortnight import Weeks, faults_of
-from evaluation.loadtest.fortnight import run as run_weeks
+from evaluation.loadtest.fortnight import Weeks, faults_of, run as run_weeks
 from evaluation.loadtest.growth import main as grow
 from evaluation.loadtest.soak import main as soak
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
@@ -32,9 +31,8 @@ from hypothesis.stateful import (
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, batch_to_json
-from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts
-from hubbub.protocol.records import Records, record_width
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.protocol import KeptCounts, Records, keep_counts, keep_none, pack_counts, record_width
+from hubbub.simulations import Collector
 from hubbub.storage import MetricVersion, NewBatch, Store, StoredCounts, open_store
 from programs import forked_collector
 from service.commands import collector_output

@@ -17,9 +17,8 @@ import pytest
 from databases import PostgresqlServer
 from factories import make_metric, make_report
 from hubbub.client import Batch
-from hubbub.protocol.records import Records
-from hubbub.storage import MetricVersion, NewBatch, open_store
-from hubbub.storage.maintenance import Maintenance
+from hubbub.protocol import Records
+from hubbub.storage import Maintenance, MetricVersion, NewBatch, open_store
 from programs import forked_collector
 from service.posting import post
 

@@ -13,10 +13,9 @@ import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.collector.access import generate_secret
-from hubbub.simulations.experiments.collecting import Collector
-from hubbub.storage import open_store
-from hubbub.storage.schema import revisions
+from hubbub.collector import generate_secret
+from hubbub.simulations import Collector
+from hubbub.storage import open_store, revisions
 from programs import forked_collector
 from service.posting import make_batch, post, send, wait_until, wait_until_published
 from unit.collector.batches import make_new_batch

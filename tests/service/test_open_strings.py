@@ -10,7 +10,7 @@ from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, registry_toml
 from hubbub.client import Encoder, Metric, Telemetry
 from hubbub.client.state import open_state
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol import OpenStringType
 from programs import forked_collector
 from service.commands import collector_output
 from service.posting import stored_records

@@ -20,8 +20,8 @@ import pytest
 
 from factories import make_metric
 from hubbub.client import batch_to_json
-from hubbub.collector.access import generate_secret
-from hubbub.simulations.experiments.collecting import Collector, running_collector
+from hubbub.collector import generate_secret
+from hubbub.simulations import Collector, running_collector
 from service.faults import (
     cpu_seconds,
     errors_kept_in,

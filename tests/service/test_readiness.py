@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.simulations.experiments.collecting import Collector, serve_arguments
+from hubbub.simulations import Collector, serve_arguments
 from programs import forked_collector, run, start
 from service.faults import errors_kept_in
 from service.posting import make_batch, post, send, stored_count, wait_until

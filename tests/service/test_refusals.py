@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hubbub.client import Batch, batch_to_json
-from hubbub.protocol.wire import batch_to_compact
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.protocol import batch_to_compact
+from hubbub.simulations import Collector
 from programs import forked_collector
 from service.posting import COMPACT, JSON, Answer, make_batch, post, send, stored_count
 

@@ -11,8 +11,8 @@ import trustme
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
-from hubbub.collector.access import generate_secret
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.collector import generate_secret
+from hubbub.simulations import Collector
 from hubbub.storage import open_store
 from programs import forked_collector
 from service.faults import errors_kept_in, kill, workers_of

@@ -10,8 +10,8 @@ import pytest
 from factories import make_metric, make_params, make_registry, make_report, registry_toml
 from http_servers import Answer, scripted_server
 from hubbub.client import Batch
-from hubbub.protocol.registry import registry_json
-from hubbub.simulations.experiments.collecting import Collector
+from hubbub.protocol import registry_json
+from hubbub.simulations import Collector
 from programs import forked_collector
 from service.drivers import DRIVERS, Opener
 from service.posting import make_batch, post, stored_count, wait_until

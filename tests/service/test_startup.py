@@ -11,8 +11,8 @@ from click.testing import CliRunner
 import programs
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
-from hubbub.collector.cli.group import main
-from hubbub.simulations.experiments.collecting import running_collector
+from hubbub.collector import main
+from hubbub.simulations import running_collector
 from programs import forked_collector
 from service.posting import SECONDS, accepts_connections, make_batch, post, stored_count
 

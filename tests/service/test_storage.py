@@ -8,11 +8,18 @@ import threading
 import pytest
 from click.testing import CliRunner
 
-from hubbub.collector.cli import main
-from hubbub.storage import open_store
-from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
-from hubbub.storage.files.exports import MANIFEST, Manifest, ParquetReader, read_manifest
-from hubbub.storage.files.locations import resolve
+from hubbub.collector import main
+from hubbub.storage import (
+    MANIFEST,
+    Manifest,
+    MissingFileError,
+    ParquetReader,
+    ReportFileError,
+    StoreError,
+    open_store,
+    read_manifest,
+    resolve,
+)
 from service.operators import DAY, KEY, METRIC, SECONDS, records_of
 from unit.collector.exchanges import export_all, fill
 

@@ -13,9 +13,8 @@ from engine_storage import (
     running_s3,
 )
 from hubbub.decoder.engines import Engine, LocalEngine, open_engine
-from hubbub.protocol.records import Records
-from hubbub.storage.files.locations import resolve
-from hubbub.storage.files.parquet import read_records, write_records
+from hubbub.protocol import Records
+from hubbub.storage import read_records, resolve, write_records
 from service.faults import kill
 from service.s3_server import BUCKET, Proxy
 

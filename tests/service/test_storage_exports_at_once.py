@@ -10,9 +10,7 @@ import pytest
 
 from hubbub.decoder.reports import StoredReports, load_reports
 from hubbub.inference.counts import CohortCounts
-from hubbub.storage import open_store
-from hubbub.storage.errors import StoreError
-from hubbub.storage.files.exports import ParquetReader
+from hubbub.storage import ParquetReader, StoreError, open_store
 from service.exporters import DONE, export_again_and_again
 from service.operators import METRIC, records_of
 

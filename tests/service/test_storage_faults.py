@@ -11,9 +11,15 @@ from urllib.parse import unquote
 
 import pytest
 
-from hubbub.storage.errors import MissingFileError, StorageError
-from hubbub.storage.files.exports import MANIFEST, ParquetReader
-from hubbub.storage.files.locations import open_unpacked, resolve, storage_errors
+from hubbub.storage import (
+    MANIFEST,
+    MissingFileError,
+    ParquetReader,
+    StorageError,
+    open_unpacked,
+    resolve,
+    storage_errors,
+)
 from service.operators import DAY, KEY, SECONDS, records_of
 from service.s3_server import BUCKET, Fault, Trouble
 

@@ -22,9 +22,8 @@ from factories import APPLICATION, make_metric, make_params, make_registry, regi
 from http_servers import scripted_server
 from hubbub.client.outbox import DATABASE
 from hubbub.client.schedule import SWITCHED_OFF
-from hubbub.collector.cli import main
-from hubbub.protocol.registry import registry_json
-from hubbub.protocol.switch import Rate, SigningKey, SwitchDocument
+from hubbub.collector import main
+from hubbub.protocol import Rate, SigningKey, SwitchDocument, registry_json
 from programs import forked_collector
 from service.drivers import DRIVERS, Opener
 from service.posting import stored_count, wait_until

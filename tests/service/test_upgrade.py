@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from databases import GUARDED
-from hubbub.simulations.experiments.collecting import Collector, running_collector
+from hubbub.simulations import Collector, running_collector
 from service.loads import Accounts, Load, assert_delivered, send_all_again, stored_in
 from service.posting import SECONDS, make_batch, post, stored_count
 from unit.collector.next_version import CONTRACTED, EXPANDED, NOW

@@ -22,8 +22,7 @@ from evaluation.studies.categories import (
     enum,
     ordinal,
 )
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import estimate_categories
+from hubbub.inference import FloatArray, estimate_categories
 from parameters import number_of_runs
 from significance import frequency_bounds, z_limit
 

@@ -13,8 +13,7 @@ from scipy import stats
 
 from factories import make_params
 from hubbub.client.encoder import draw_cells
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.responses import Subset, Window
+from hubbub.protocol import EnumType, Subset, Window
 from parameters import quick_and_full
 
 LEVEL = 1e-7

@@ -15,10 +15,8 @@ from evaluation.laboratory import Figure, run_trials
 from evaluation.studies.categories import CategoryCoverage, enum, ordinal
 from evaluation.studies.cells import POPULATIONS, MeanCase, SubsetCase, chance_of, published
 from evaluation.studies.joint import KINDS, SubsetTable, draw_tuples, shares_held
-from hubbub.inference.categories.shares import estimate_categories
-from hubbub.inference.joint.hashed import one_hot_estimates
-from hubbub.inference.joint.independence import assess_independence
-from hubbub.protocol.responses import Subset
+from hubbub.inference import assess_independence, estimate_categories, one_hot_estimates
+from hubbub.protocol import Subset
 from parameters import quick_and_full
 from significance import z_limit
 

@@ -11,8 +11,7 @@ import math
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from evaluation.frequencies import loss_interval, tells_most
@@ -20,11 +19,8 @@ from evaluation.studies.change import HALF_WAY, Contest, audit, contests, main, 
 from evaluation.studies.transcripts import Recordings, largest_log_ratio, log_ratio, worst_values
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Encoder, Metric, Report
-from hubbub.planning.histories import any_history_epsilon, constant_epsilon
-from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.strings import StringType
+from hubbub.planning import any_history_epsilon, constant_epsilon
+from hubbub.protocol import BooleanType, EnumType, Field, JointType, OrdinalType, StringType, Value
 from parameters import long_but, quick_and_full
 from significance import ALARM, FloatArray, IntArray
 

@@ -12,21 +12,9 @@ import pytest
 from factories import make_metric, make_params, make_secret, report_bits
 from hubbub.client import Encoder
 from hubbub.client.randomness import BernoulliSampler
-from hubbub.protocol.bloom import bloom_bits
-from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol import EnumType, Field, JointType, OpenStringType, OrdinalType, bloom_bits
 from parameters import long_but, quick_and_full
-from significance import (
-    ALARM,
-    BitArray,
-    FloatArray,
-    chi_squared_p,
-    pair_z,
-    rate_z,
-    unpack,
-    z_limit,
-)
+from significance import ALARM, BitArray, FloatArray, chi_squared_p, pair_z, rate_z, unpack, z_limit
 
 VALUE = "example.com"
 PARAMS = {

@@ -24,12 +24,16 @@ from evaluation.studies.cases import (
 )
 from hubbub.client import RapporParams
 from hubbub.decoder import Correction, Decoding, decode
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.simulations.experiments.experiment import CollectedCounts
-from hubbub.simulations.experiments.scoring import Score, score_decoding
-from hubbub.simulations.populations import Population, family_shares
-from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, sample_population
+from hubbub.inference import ONCE_OF_REPORTS, FloatArray
+from hubbub.simulations import (
+    CollectedCounts,
+    Population,
+    ReportingPlan,
+    Score,
+    family_shares,
+    sample_population,
+    score_decoding,
+)
 from parameters import long_but, number_of_runs
 from significance import ALARM, frequency_z, t_limit, z_limit
 

@@ -30,9 +30,8 @@ from evaluation.studies.regimes import (
 )
 from hubbub.decoder import Decoding, decode
 from hubbub.decoder.candidates import read_list
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.protocol.params import RapporParams
+from hubbub.inference import ONCE_OF_REPORTS, FloatArray
+from hubbub.protocol import RapporParams
 from significance import ALARM
 
 NUMBERS = ("share", "std_error", "low", "high", "p_value", "q_value", "detected")

@@ -11,7 +11,7 @@ from evaluation.genie import Information
 from evaluation.studies.cases import draw_records
 from factories import make_params
 from hubbub.decoder import count_records
-from hubbub.inference.packed import pack
+from hubbub.inference import pack
 from significance import ALARM
 
 PARAMS = make_params(k=8, h=2, m=4)

@@ -12,9 +12,7 @@ from scipy import stats
 
 from evaluation.laboratory import run_trials
 from evaluation.studies.joint import KINDS, DrawnTable, draw_tuples, shares_held
-from hubbub.inference.categories.shares import estimate_categories
-from hubbub.inference.joint.hashed import one_hot_estimates
-from hubbub.inference.joint.independence import assess_independence
+from hubbub.inference import assess_independence, estimate_categories, one_hot_estimates
 from parameters import long_but, quick_and_full
 from significance import z_limit
 

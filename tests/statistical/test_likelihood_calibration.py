@@ -16,12 +16,16 @@ from evaluation.studies.cases import StringsCase, uniform, zipf
 from evaluation.studies.likelihood import gauss
 from factories import make_params
 from hubbub.decoder import decode
-from hubbub.inference.candidates import bit_positions, hashed
-from hubbub.inference.likelihood.decoding import Likelihood, fit_reports
-from hubbub.inference.likelihood.sums import ReportMixture, distinct_positions
-from hubbub.inference.packed import pack
-from hubbub.simulations.experiments.experiment import CollectedCounts
-from hubbub.simulations.populations import family_shares
+from hubbub.inference import (
+    Likelihood,
+    ReportMixture,
+    bit_positions,
+    distinct_positions,
+    fit_reports,
+    hashed,
+    pack,
+)
+from hubbub.simulations import CollectedCounts, family_shares
 from parameters import long_but
 from significance import ALARM
 

@@ -12,8 +12,8 @@ import pytest
 
 from evaluation.attacks import linking
 from evaluation.attacks.linking import LinkedClients
-from hubbub.planning.histories import right_links
-from hubbub.protocol.params import RapporParams
+from hubbub.planning import right_links
+from hubbub.protocol import RapporParams
 from significance import BitArray, FloatArray, IntArray
 
 ACCURACY = 0.02

@@ -10,8 +10,8 @@ from scipy import stats
 from evaluation.pem import Spelling, find
 from evaluation.studies.open_populations import OpenPopulation, planned
 from evaluation.unlike_populations import SCRIPTS, four
-from hubbub.inference.counts import variance_of_one
-from hubbub.planning.strings import UNKNOWN_LENGTH, choose_steps
+from hubbub.inference import variance_of_one
+from hubbub.planning import UNKNOWN_LENGTH, choose_steps
 
 RUNS = 4
 ROOM = 10_000

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hubbub.inference.open_strings.decoding import decode_open_strings
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.inference import ONCE_OF_REPORTS, decode_open_strings
+from hubbub.protocol import OpenStringType
 from parameters import number_of_runs
 from unit.decoder.open_counts import draw_counts, open_params
 

@@ -12,10 +12,9 @@ from scipy import optimize, stats
 from evaluation.laboratory import run_trials
 from evaluation.studies.planned_joint import PlannedTable
 from evaluation.studies.planned_power import requests
-from hubbub.inference.arrays import FloatArray
-from hubbub.planning.limits import DetectionMethod, DetectionTest, string_errors
-from hubbub.planning.noise import Budget
-from hubbub.protocol.params import RapporParams
+from hubbub.inference import FloatArray
+from hubbub.planning import Budget, DetectionMethod, DetectionTest, string_errors
+from hubbub.protocol import RapporParams
 from parameters import number_of_runs
 
 _TABLES = 100

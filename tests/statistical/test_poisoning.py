@@ -11,18 +11,23 @@ from scipy import stats
 
 from factories import make_metric, make_params, make_secret
 from hubbub.client import Encoder, Metric
-from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
-from hubbub.protocol.metric_types.base import MetricType, Value
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.poisoning import (
+from hubbub.inference import AnomalyDetector, AnomalyReport
+from hubbub.protocol import (
+    BooleanType,
+    EnumType,
+    MetricType,
+    OrdinalType,
+    Records,
     RepeatSample,
+    StringType,
+    Value,
     cohort_balance,
+    columns,
     improbable,
     plausible_set_bits,
+    set_bits,
     set_bits_distribution,
 )
-from hubbub.protocol.records import Records, columns, set_bits
 from parameters import quick_and_full
 from significance import ALARM, BitArray, chi_squared_p, unpack, z_limit
 from unit.collector.forgeries import joined, records_of

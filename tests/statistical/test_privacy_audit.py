@@ -15,11 +15,16 @@ import pytest
 from evaluation.frequencies import loss_interval, tells_most
 from factories import make_metric, make_params, make_secret, report_bits
 from hubbub.client import Encoder, Metric, RapporParams
-from hubbub.protocol.bloom import bloom_bits
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol import (
+    BooleanType,
+    EnumType,
+    Field,
+    JointType,
+    OpenStringType,
+    OrdinalType,
+    StringType,
+    bloom_bits,
+)
 from parameters import long_but, quick_and_full
 from significance import ALARM, FloatArray, IntArray, chi_squared_p, unpack
 

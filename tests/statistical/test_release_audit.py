@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hubbub.inference.arrays import FloatArray
+from hubbub.inference import FloatArray
 from hubbub.release.mechanisms.counts import (
     Lattice,
     Mechanism,

@@ -10,9 +10,9 @@ from scipy import stats
 
 from evaluation.studies.ablation import Regime, tallied
 from hubbub.decoder import decode
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.populations import family_shares
+from hubbub.inference import ONCE_OF_REPORTS
+from hubbub.protocol import RapporParams
+from hubbub.simulations import family_shares
 from significance import ALARM
 
 RUNS = 20

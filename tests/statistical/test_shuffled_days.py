@@ -5,7 +5,7 @@ import pytest
 from evaluation.attacks import shuffled_days
 from evaluation.attacks.shuffled_days import CLIENTS, DAYS, DELTA, PARAMS
 from factories import make_metric
-from hubbub.planning.amplification import amplify
+from hubbub.planning import amplify
 
 
 def test_figures_of_single_days_do_not_add_up(rng):

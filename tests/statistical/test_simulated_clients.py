@@ -10,10 +10,8 @@ from scipy import stats
 
 from factories import make_metric, make_params, make_secret, report_bits, seeded_stream
 from hubbub.client import Encoder, RapporParams
-from hubbub.protocol.bloom import bloom_bits
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.simulations.simulated_clients.bernoulli import bernoulli_words
-from hubbub.simulations.simulated_clients.clients import LongitudinalClients, SimulatedClients
+from hubbub.protocol import OpenStringType, bloom_bits
+from hubbub.simulations import LongitudinalClients, SimulatedClients, bernoulli_words
 from parameters import quick_and_full
 from significance import (
     ALARM,

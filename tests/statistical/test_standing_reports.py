@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from hubbub.decoder.watching.news import newly_changed
-from hubbub.inference.testing.multiple_testing import Correction
+from hubbub.inference import Correction
 from hubbub.inference.trends.decoding import _tested
 from parameters import number_of_runs
 from significance import ALARM, FloatArray

@@ -21,7 +21,7 @@ from evaluation.studies.trends import (
     same_clients_every_day,
     trends_of,
 )
-from hubbub.inference.trends.changes import change_log_p
+from hubbub.inference import change_log_p
 from parameters import long_but, quick_and_full
 
 QUICK = LONG_ONE_TIME_SCENARIOS[1].name

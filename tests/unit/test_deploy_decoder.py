@@ -17,7 +17,7 @@ from deploy_files import (
     kubernetes,
 )
 from hubbub.client import __version__
-from hubbub.collector.cli import main as collector
+from hubbub.collector import main as collector
 from hubbub.decoder.cli import main as decoder
 
 ROOT = FOLDER.parents[1]

@@ -22,9 +22,7 @@ from deploy_files import (
 )
 from evaluation.attacks.front_door import MOST_MIB, MOST_MIB_OVER_TLS
 from hubbub.client import Registry, __version__
-from hubbub.collector.cli import main
-from hubbub.collector.config import CONFIG_VARIABLE, Settings, load
-from hubbub.collector.operations.metrics import FAMILIES, FamilyType
+from hubbub.collector import CONFIG_VARIABLE, FAMILIES, FamilyType, Settings, load, main
 
 ROOT = FOLDER.parents[1]
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a container

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from hubbub.client import Registry
-from hubbub.collector.cli import main
+from hubbub.collector import main
 
 
 def init(path, *options, answers=""):

@@ -12,9 +12,9 @@ import yaml
 
 from deploy_files import exposed_names, metrics_in
 from factories import make_metric, registry_toml
-from hubbub.collector.config import Settings, load
+from hubbub.collector import Settings, load
 from hubbub.decoder.watching.options import load_watch
-from hubbub.protocol.metric_types.enums import BooleanType
+from hubbub.protocol import BooleanType
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docs" / "deploy" / "compose"

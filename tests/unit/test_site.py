@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 import pytest
 
-from hubbub.collector.cli import main as collector
+from hubbub.collector import main as collector
 from hubbub.decoder.cli import main as decoder
-from hubbub.protocol.keys import METRIC
+from hubbub.protocol import METRIC
 from hubbub.release.cli import main as release
-from hubbub.simulations.cli import main as simulate
+from hubbub.simulations import main as simulate
 from website.tables import MEASURED, origins, registry_keys, type_keys
 
 ROOT = Path(__file__).parents[2]

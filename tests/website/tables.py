@@ -14,11 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hubbub.collector.config import AdminToken, IngestKey, Settings, describe_default
-from hubbub.collector.operations.metrics import FAMILIES, FamilyType
-from hubbub.protocol.keys import METRIC, OPTIONAL, REQUIRED
-from hubbub.protocol.metric_types import types_for
-from hubbub.protocol.metric_types.base import MetricType
+from hubbub.collector import FAMILIES, AdminToken, FamilyType, IngestKey, Settings, describe_default
+from hubbub.protocol import METRIC, OPTIONAL, REQUIRED, MetricType, types_for
 
 ROOT = Path(__file__).parents[2]
 MEASURED = re.compile(r"^\[[^\]\n]+\]\(((?:\S*/)?data/[\w-]+\.csv)\)$", re.MULTILINE)

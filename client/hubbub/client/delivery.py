@@ -22,13 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hubbub.client.encoder import Encoder
 from hubbub.client.forks import no_fork
-from hubbub.client.ledger import (
-    REPLACED_BY_NEWER,
-    REPORTED_TODAY,
-    Account,
-    Charges,
-    Recording,
-)
+from hubbub.client.ledger import REPLACED_BY_NEWER, REPORTED_TODAY, Account, Charges, Recording
 from hubbub.client.outbox import (
     PATIENCE,
     LeasedBatch,

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from hubbub.protocol import checks as check
-from hubbub.protocol import dimensions
+from hubbub.protocol import checks as check, dimensions
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types import METRIC_TYPES, types_for
 from hubbub.protocol.metric_types.joint import FEWEST_FIELDS, MOST_FIELDS

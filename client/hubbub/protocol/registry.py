@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hubbub.protocol import checks as check
-from hubbub.protocol import keys
+from hubbub.protocol import checks as check, keys
 from hubbub.protocol.dimensions import (
     MIN_REPORTS,
     OTHER,

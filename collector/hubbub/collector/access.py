@@ -26,13 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Generic, Literal, TypeVar
 
-from hubbub.collector.config import (
-    LEAST_CHARGE,
-    AdminToken,
-    IngestKey,
-    Scope,
-    Settings,
-)
+from hubbub.collector.config import LEAST_CHARGE, AdminToken, IngestKey, Scope, Settings
 from hubbub.collector.problems import RefusalError
 
 Purpose = Literal["ingest", "admin"]

@@ -28,8 +28,8 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from hubbub.protocol.errors import HubbubError
-from hubbub.storage.errors import mask
+from hubbub.protocol import HubbubError
+from hubbub.storage import mask
 
 Scope = Literal["read", "export", "delete"]
 

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from hubbub.protocol.errors import HubbubError
+from hubbub.protocol import HubbubError
 
 _REASONS = {400: "malformed", 413: "too_large", 415: "media_type", 422: "invalid"}
 

@@ -19,16 +19,24 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts, unpack_counts
-from hubbub.protocol.errors import RecordsError
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import (
+    KeptCounts,
+    RapporParams,
+    RecordsError,
+    keep_counts,
+    keep_none,
+    pack_counts,
+    unpack_counts,
+)
 from hubbub.storage.batch_ids import BatchIds
 from hubbub.storage.database import Database
 from hubbub.storage.errors import CountsError, StoreError
 from hubbub.storage.reports import Declared, MetricVersion
-from hubbub.storage.schema import counts as _counts
-from hubbub.storage.schema import parameters as _parameters
-from hubbub.storage.schema import segments as _segments
+from hubbub.storage.schema import (
+    counts as _counts,
+    parameters as _parameters,
+    segments as _segments,
+)
 from hubbub.storage.segments import (
     BYTES_OF_REPORT,
     CHUNKS_BETWEEN_TIDYING,

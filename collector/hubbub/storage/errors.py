@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Self
 
-from hubbub.protocol.errors import HubbubError
+from hubbub.protocol import HubbubError
 
 MASK = "***"
 _SECRET = re.compile(r"(hub_(?:ingest|admin)_)[A-Za-z0-9_-]+")

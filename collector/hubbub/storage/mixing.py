@@ -23,7 +23,7 @@ from typing import IO, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.protocol.records import Records, shuffled, table
+from hubbub.protocol import Records, shuffled, table
 from hubbub.storage.database import Database, Row
 from hubbub.storage.schema import segments as _segments
 from hubbub.storage.segments import SMALL, DayGroup, Segments, row_of, stream_selections

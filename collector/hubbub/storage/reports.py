@@ -11,12 +11,17 @@ import datetime as dt
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from hubbub.protocol.counts import KeptCounts
-from hubbub.protocol.dimensions import MIN_REPORTS, Dimension
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.records import Records, record_width
-from hubbub.protocol.responses import Response, response_of
+from hubbub.protocol import (
+    MIN_REPORTS,
+    Dimension,
+    KeptCounts,
+    Metric,
+    RapporParams,
+    Records,
+    Response,
+    record_width,
+    response_of,
+)
 from hubbub.storage.slices import SliceSizes, Where
 
 ID_BYTES = 16

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.protocol.records import Records, joined, shuffled
+from hubbub.protocol import Records, joined, shuffled
 from hubbub.storage.database import Database, Row, pieces
 from hubbub.storage.reports import MetricVersion, NewBatch
 from hubbub.storage.schema import segments

@@ -11,7 +11,7 @@ import datetime as dt
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
-from hubbub.protocol.dimensions import OTHER, Dimension, parse_slice, pooled
+from hubbub.protocol import OTHER, Dimension, parse_slice, pooled
 
 SliceSizes: TypeAlias = dict[dt.date, dict[str, int]]
 """The number of reports of each slice, by day."""

@@ -22,9 +22,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.protocol.dimensions import Dimension, parse_slice, slice_of
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.registry import describe_changes
+from hubbub.protocol import Dimension, Metric, describe_changes, parse_slice, slice_of
 from hubbub.storage.batch_ids import OpenDatabase, are_new
 from hubbub.storage.counts import Counts, read_counts
 from hubbub.storage.errors import StoreError, UnreachableError
@@ -38,11 +36,17 @@ from hubbub.storage.reports import (
     StoredCounts,
     StoredRecords,
 )
-from hubbub.storage.schema import OldSchemaError, Schema, check_schema, migrate, read_schema
-from hubbub.storage.schema import counts as _counts
-from hubbub.storage.schema import parameters as _parameters
-from hubbub.storage.schema import segments as _segments
-from hubbub.storage.schema import upkeep_day as _upkeep_day
+from hubbub.storage.schema import (
+    OldSchemaError,
+    Schema,
+    check_schema,
+    counts as _counts,
+    migrate,
+    parameters as _parameters,
+    read_schema,
+    segments as _segments,
+    upkeep_day as _upkeep_day,
+)
 from hubbub.storage.segments import DayGroup
 from hubbub.storage.slices import SliceSizes, Where, added, pools
 

@@ -22,25 +22,28 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from hubbub.decoder.options import CandidateInput, DecodeOptions, check_candidates
-from hubbub.inference.arrays import WordArray
-from hubbub.inference.candidates import (
+from hubbub.inference import (
+    CandidateError,
     Candidates,
+    StringTable,
+    WordArray,
     canonical_forms,
     hash_words,
     hashed,
     of_words,
     repeated,
+    string_offsets,
 )
-from hubbub.inference.errors import CandidateError
-from hubbub.inference.string_table import StringTable, string_offsets
-from hubbub.protocol.bloom import MAX_VALUE_BYTES
-from hubbub.protocol.errors import Option, OptionError
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.reporting.wording import Source, file_source, files_source, strings_source
-from hubbub.storage.errors import StorageError
-from hubbub.storage.files.locations import open_unpacked, resolve, storage_errors
-from hubbub.storage.files.parquet import open_parquet, require_pyarrow
+from hubbub.protocol import MAX_VALUE_BYTES, Metric, Option, OptionError, RapporParams
+from hubbub.reporting import Source, file_source, files_source, strings_source
+from hubbub.storage import (
+    StorageError,
+    open_parquet,
+    open_unpacked,
+    require_pyarrow,
+    resolve,
+    storage_errors,
+)
 
 STDIN = "-"
 PARQUET = ".parquet"

@@ -17,11 +17,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 
 from hubbub.decoder.engines import open_engine
-from hubbub.decoder.options import (
-    STORE,
-    DecodeOptions,
-    described,
-)
+from hubbub.decoder.options import STORE, DecodeOptions, described
 from hubbub.decoder.pipeline import (
     check_dimensions,
     check_type,
@@ -31,14 +27,17 @@ from hubbub.decoder.pipeline import (
 )
 from hubbub.decoder.reports import CountedReports, StoredReports, count, slice_sizes
 from hubbub.decoder.type_decoder import DecodeInput, Observer, decoder_of
-from hubbub.inference.likelihood.choice import Method
-from hubbub.inference.parallel import one_thread
-from hubbub.protocol.dimensions import is_slice, parse_slice
-from hubbub.protocol.errors import Missing, Option, OptionError
-from hubbub.protocol.metrics import Metric
-from hubbub.reporting.comparison import comparison_estimates, ratio_finding
-from hubbub.reporting.estimates import Estimates, Finding, Level
-from hubbub.reporting.wording import anomaly_findings, misfit_findings
+from hubbub.inference import Method, one_thread
+from hubbub.protocol import Metric, Missing, Option, OptionError, is_slice, parse_slice
+from hubbub.reporting import (
+    Estimates,
+    Finding,
+    Level,
+    anomaly_findings,
+    comparison_estimates,
+    misfit_findings,
+    ratio_finding,
+)
 
 _DAY = r"\d{4}-\d\d-\d\d"
 _DAYS = re.compile(rf"(?P<since>{_DAY})?(?P<range>\.\.)?(?P<until>{_DAY})?")
@@ -162,11 +161,7 @@ def compare(
     for side in sources:
         check_dimensions(metric, replace(decode, where=side.where))
     sources, unmatched = _matched(metric, *sources)
-    from hubbub.inference.comparison import (  # noqa: PLC0415 - see `cli`
-        Groups,
-        ReportGroup,
-        sample_ratio,
-    )
+    from hubbub.inference import Groups, ReportGroup, sample_ratio  # noqa: PLC0415 - see `cli`
 
     with open_engine(decode.engine, decode.master) as engine:
         lists = decoder.read_candidates(metric, decode)
@@ -271,7 +266,7 @@ def _matched(
     Rare combinations are stored as "other" in one group alone: the groups would otherwise differ by
     who is in them. Over the same days it is done day by day.
     """
-    from hubbub.storage.slices import Where  # noqa: PLC0415 - as `decoder.reports`
+    from hubbub.storage import Where  # noqa: PLC0415 - as `decoder.reports`
 
     groups = control, treatment
     names = set(control.where or {})
@@ -308,7 +303,7 @@ def _excluding(control: StoredReports, treatment: StoredReports) -> bool:
 
 def _label(source: StoredReports, options: CompareOptions) -> str:
     """Return a group's name: its days, and its store if it isn't that of both, without secrets."""
-    from hubbub.storage.errors import mask_address  # noqa: PLC0415 - as `decoder.reports`
+    from hubbub.storage import mask_address  # noqa: PLC0415 - as `decoder.reports`
 
     days = ""
     if source.since or source.until:

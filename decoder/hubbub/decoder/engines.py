@@ -34,9 +34,8 @@ from functools import lru_cache, partial
 from importlib.metadata import version
 from typing import Any, Protocol, TypeVar
 
-from hubbub.inference.errors import DecoderError
-from hubbub.inference.parallel import cores
-from hubbub.protocol.errors import Option, OptionError
+from hubbub.inference import DecoderError, cores
+from hubbub.protocol import Option, OptionError
 
 
 class EngineError(DecoderError):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from hubbub.decoder.engines import LOCAL
-from hubbub.protocol.errors import Missing, Option, OptionError
+from hubbub.protocol import Missing, Option, OptionError
 
 STORE = "sqlite:///hubbub.db"
 """Where reports are if no option names a place: what a collector makes by default."""

@@ -25,38 +25,39 @@ from hubbub.decoder.options import (
     StringsOrFile,
     described,
 )
-from hubbub.decoder.reports import (
-    CountedReports,
-    count,
-    open_source,
-    slice_sizes,
-    stored_reports,
-)
+from hubbub.decoder.reports import CountedReports, count, open_source, slice_sizes, stored_reports
 from hubbub.decoder.type_decoder import DecodeInput, Observer, TypeDecoder, decoder_of
-from hubbub.inference.errors import InputError, UndecodableError
-from hubbub.inference.parallel import one_thread
-from hubbub.protocol.dimensions import OTHER
-from hubbub.protocol.errors import Option, OptionError, ParameterError
-from hubbub.protocol.metric_types.base import MetricType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.registry import Registry
-from hubbub.protocol.responses import UNARY
-from hubbub.reporting.command_line import pass_counter, progress_bar
-from hubbub.reporting.estimates import Estimates, Finding, Level
-from hubbub.reporting.text import shortened, visible
-from hubbub.reporting.wording import (
+from hubbub.inference import InputError, UndecodableError, one_thread
+from hubbub.protocol import (
+    OTHER,
+    UNARY,
+    Metric,
+    MetricType,
+    Option,
+    OptionError,
+    ParameterError,
+    RapporParams,
+    Registry,
+    StringType,
+)
+from hubbub.reporting import (
+    Estimates,
+    Finding,
+    Level,
     Provenance,
     canonical,
     counts_source,
     digest,
     file_source,
     misfit_findings,
+    pass_counter,
+    progress_bar,
+    shortened,
+    visible,
 )
 
 if TYPE_CHECKING:
-    from hubbub.storage.slices import SliceSizes
+    from hubbub.storage import SliceSizes
 
 _EXAMPLE = 60  # characters of a candidate in a warning
 
@@ -275,8 +276,8 @@ def _by_dimension(
     options: DecodeOptions, metric: Metric, estimated: Callable[[DecodeOptions], Estimates]
 ) -> Estimates:
     """Decode each value of a dimension by itself; those with too few reports are left out."""
-    from hubbub.reporting.trends import side_by_side  # noqa: PLC0415 - seldom
-    from hubbub.storage.slices import values_of  # noqa: PLC0415 - as `decoder.reports`
+    from hubbub.reporting import side_by_side  # noqa: PLC0415 - seldom
+    from hubbub.storage import values_of  # noqa: PLC0415 - as `decoder.reports`
 
     dimension, chosen = options.dimension or "", options.where or {}
     sizes = slice_sizes(stored_reports(options), metric)
@@ -299,7 +300,7 @@ def _by_dimension(
 
 def _other_share(metric: Metric, sizes: SliceSizes, names: Sequence[str]) -> tuple[Finding, ...]:
     """Say which share of the days' reports has no value of the dimensions."""
-    from hubbub.storage.slices import Where  # noqa: PLC0415 - as `decoder.reports`
+    from hubbub.storage import Where  # noqa: PLC0415 - as `decoder.reports`
 
     total = sum(sum(reports.values()) for reports in sizes.values())
     named = Where(metric, {}).reports_that_tell(sizes, names)

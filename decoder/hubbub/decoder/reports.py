@@ -31,33 +31,47 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 from hubbub.decoder.engines import Engine
 from hubbub.decoder.options import STORE, DecodeOptions, described
 from hubbub.decoder.tasks import Task, count_tasks, distribute, is_distributed, plan_tasks
-from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
-from hubbub.inference.counts import CohortCounts, check_whole, count_records, empty_counts
-from hubbub.inference.errors import UndecodableError
-from hubbub.inference.packed import IN_MEMORY, RawReports, ReportSpool
-from hubbub.inference.parallel import cores
-from hubbub.protocol.counts import KeptCounts
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.records import Records, record_width
-from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
-from hubbub.storage.files.exports import (
+from hubbub.inference import (
+    IN_MEMORY,
+    AnomalyDetector,
+    AnomalyReport,
+    RawReports,
+    ReportSpool,
+    UndecodableError,
+    check_whole,
+    cores,
+    count_records,
+)
+from hubbub.inference.counts import CohortCounts, empty_counts
+from hubbub.protocol import KeptCounts, Metric, RapporParams, Records, record_width
+from hubbub.storage import (
     SCHEME,
+    SCHEMES,
+    Address,
+    Cell,
+    MetricVersion,
+    MissingFileError,
     ParquetReader,
+    Reader,
     ReportFile,
+    ReportFileError,
+    SliceSizes,
+    StoredRecords,
+    StoreError,
+    Where,
     check_definition,
+    count_rows,
     deleted_meanwhile,
     export_of,
     partition_of,
+    read_counts_file,
+    read_records,
     require_reports,
+    resolve,
 )
-from hubbub.storage.files.locations import SCHEMES, Address, resolve
-from hubbub.storage.files.parquet import count_rows, read_counts_file, read_records
-from hubbub.storage.reports import MetricVersion, Reader, StoredRecords
-from hubbub.storage.slices import Cell, SliceSizes, Where
 
 if TYPE_CHECKING:
-    from hubbub.storage.slices import SliceSizes
+    from hubbub.storage import SliceSizes
 
 _PIECE_BYTES = 2**22  # of reports: some milliseconds' counting, far above the cost of a hand-over
 _PIECES_A_THREAD = 3  # enough that none waits for the reader; they are what memory is used for

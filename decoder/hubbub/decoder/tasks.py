@@ -20,26 +20,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.decoder.engines import DaskEngine, Engine, LocalEngine
-from hubbub.inference import packed
-from hubbub.inference.anomalies import AnomalyDetector
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.counts import CohortCounts
-from hubbub.inference.errors import UndecodableError
-from hubbub.inference.packed import (
+from hubbub.inference import (
     GROUPED_BITS,
+    AnomalyDetector,
+    FloatArray,
     PackedReports,
     RawReports,
     ReportSpool,
+    UndecodableError,
     cut_cohorts,
+    packed,
 )
-from hubbub.protocol.counts import KeptCounts, keep_columns, keep_none
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.poisoning import repeat_keys, sample_step
-from hubbub.protocol.records import Columns, interleaved
-from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.exports import ReportFile, require_reports
-from hubbub.storage.files.locations import FileStamp, Location
-from hubbub.storage.files.parquet import read_columns, read_layout
+from hubbub.inference.counts import CohortCounts
+from hubbub.protocol import (
+    Columns,
+    KeptCounts,
+    RapporParams,
+    interleaved,
+    keep_columns,
+    keep_none,
+    repeat_keys,
+    sample_step,
+)
+from hubbub.storage import (
+    FileStamp,
+    Location,
+    ReportFile,
+    ReportFileError,
+    read_columns,
+    read_layout,
+    require_reports,
+)
 
 TASK_REPORTS = 2**21
 """Reports from which on a task is large enough: about a tenth of a second's work."""

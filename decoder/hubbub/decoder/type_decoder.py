@@ -18,24 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from hubbub.decoder.candidates import CandidateLists
 from hubbub.decoder.options import BY_DAY, DecodeOptions
-from hubbub.inference.errors import DecoderError
-from hubbub.inference.repeated_reports import Estimand, RepeatedReports, repeats_of
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.errors import Option, OptionError
-from hubbub.protocol.metric_types.base import MetricType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
+from hubbub.inference import Correction, DecoderError, Estimand, RepeatedReports, repeats_of
+from hubbub.protocol import Metric, MetricType, Option, OptionError, RapporParams
 
 if TYPE_CHECKING:
     from hubbub.decoder.reports import CountedReports
-    from hubbub.inference.anomalies import AnomalyReport
-    from hubbub.inference.comparison import Comparison, Groups
-    from hubbub.inference.likelihood.choice import Choice
-    from hubbub.inference.misfit import Misfit
-    from hubbub.inference.ratios import Ratios
-    from hubbub.inference.trends.decoding import Trends
-    from hubbub.reporting.estimates import Estimates, Finding
-    from hubbub.reporting.wording import Provenance
+    from hubbub.inference import AnomalyReport, Choice, Comparison, Groups, Misfit, Ratios, Trends
+    from hubbub.reporting import Estimates, Finding, Provenance
 from typing import TYPE_CHECKING
 
 ENTRY_POINTS = "hubbub.type_decoders"
@@ -178,7 +167,7 @@ class TypeDecoder(ABC, Generic[_Type]):
         default two values set h bits each, none in common; it is asked where bits have noise of
         their own. The `reports` that a client makes of its permanent response count as one.
         """
-        from hubbub.inference.ratios import filter_ratios  # noqa: PLC0415 - it needs scipy
+        from hubbub.inference import filter_ratios  # noqa: PLC0415 - it needs scipy
 
         return (filter_ratios(params, reports),)
 
@@ -246,7 +235,7 @@ def estimate_days(
     way: str,
 ) -> Estimates:
     """Decode each day, and say what changed; `way`: how counts are decoded, for the provenance."""
-    from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415 - seldom
+    from hubbub.reporting import trends_estimates  # noqa: PLC0415 - seldom
 
     options, reports = data.options, data.reports
     trends = decode_days(

@@ -18,17 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.inference.arrays import IntArray
-from hubbub.protocol.counts import KeptCounts
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.poisoning import (
+from hubbub.protocol import (
     CohortSpread,
+    KeptCounts,
+    Metric,
+    Records,
     Repeats,
     RepeatSample,
     SetBits,
     cohort_balance,
+    columns,
     plausible_set_bits,
+    set_bits,
 )
-from hubbub.protocol.records import Records, columns, set_bits
 
 ALARM = 1e-6
 """Chance of each kind of false alarm, over a whole decoding.

@@ -28,8 +28,7 @@ from hubbub.inference.arrays import (
     WordArray,
 )
 from hubbub.inference.errors import CandidateError
-from hubbub.protocol.bloom import MAX_VALUE_BYTES
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import MAX_VALUE_BYTES, RapporParams
 
 Place = Callable[[int], str]
 """How a message names the string of an index, such as "candidate 3"."""

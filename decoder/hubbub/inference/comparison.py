@@ -43,10 +43,7 @@ from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
 from hubbub.inference.testing.looks import EveryLook, Looks, OneLook, scale_of
 from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.responses import Window
+from hubbub.protocol import Metric, NumberType, RapporParams, Window
 
 Pooled = TypeVar("Pooled")
 POWER = 0.9

@@ -13,10 +13,13 @@ import numpy as np
 
 from hubbub.inference.arrays import FloatArray
 from hubbub.inference.errors import UndecodableError
-from hubbub.protocol import counts as _protocol
-from hubbub.protocol.counts import CohortCounts, empty_counts
-from hubbub.protocol.errors import RecordsError
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import (
+    CohortCounts,
+    RapporParams,
+    RecordsError,
+    counts as _protocol,
+    empty_counts,
+)
 
 __all__ = [
     "BitEstimates",

@@ -33,7 +33,7 @@ from hubbub.inference.scanning import NO_GROUPS, CollisionGroups, indistinguisha
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.intervals import reported_intervals, selection_bias, without_bias
 from hubbub.inference.testing.multiple_testing import Correction, counted_tests
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 # By convention a limit of detection is what is found nine times in ten.
 POWER = 0.9

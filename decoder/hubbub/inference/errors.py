@@ -1,6 +1,6 @@
 """Why reports can't be decoded, or parameters can't be found."""
 
-from hubbub.protocol.errors import HubbubError
+from hubbub.protocol import HubbubError
 
 
 class DecoderError(HubbubError):

@@ -19,7 +19,7 @@ from hubbub.inference.arrays import BoolArray, IntArray
 from hubbub.inference.counts import CohortCounts, estimate_bits, variance_of_one
 from hubbub.inference.regression.model import unknown_column
 from hubbub.inference.repeated_reports import AbsentBit, RepeatedReports, RepeatSource
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 ALARM = 1e-6
 """Chance that right parameters are suspected, over a whole decoding."""

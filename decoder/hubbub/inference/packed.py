@@ -21,8 +21,7 @@ import numpy as np
 from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
 from hubbub.inference.counts import check_whole
 from hubbub.inference.errors import UndecodableError
-from hubbub.protocol.params import COHORT_BYTES, RapporParams
-from hubbub.protocol.records import record_width
+from hubbub.protocol import COHORT_BYTES, RapporParams, record_width
 
 # There are at most 65,536 different reports of 16 bits in a cohort: worth counting instead of
 # keeping.

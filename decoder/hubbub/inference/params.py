@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from hubbub.protocol.errors import ParameterError
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import ParameterError, RapporParams
 
 # The protocol's most bits and cohorts, and twice its hashes, which only counts can have.
 MAX_BITS = 4096

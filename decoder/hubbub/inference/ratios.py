@@ -15,8 +15,7 @@ import numpy as np
 from scipy import special
 
 from hubbub.inference.arrays import FloatArray
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.responses import Response, Subset, Window
+from hubbub.protocol import RapporParams, Response, Subset, Window
 
 _MOST_VALUES = 64  # of a product over a value's bits: twice as many lower no bound by .2%
 

@@ -25,8 +25,7 @@ import numpy as np
 from scipy import special
 
 from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import Metric, RapporParams
 
 # No saddlepoint is steeper unless a bit is set in all reports or none; halved until it is known to
 # the last digit.

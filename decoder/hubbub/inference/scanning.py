@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, NumberArray, WordArray
 from hubbub.inference.candidates import Candidates
 from hubbub.inference.parallel import each
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 _SPAN = 16_384
 """Candidates that a core takes at once."""

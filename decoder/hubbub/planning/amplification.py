@@ -29,17 +29,10 @@ from itertools import pairwise
 import numpy as np
 from scipy import fft, optimize
 
-from hubbub.decoder.type_decoder import decoder_of
-from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.binomial import at_most, more_than
-from hubbub.inference.ratios import Ratios, cell_ratios
-from hubbub.planning.histories import (
-    ROUNDED_UP,
-    constant_epsilon,
-    most_periods,
-)
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.responses import UNARY
+from hubbub.decoder import decoder_of
+from hubbub.inference import FloatArray, IntArray, Ratios, at_most, cell_ratios, more_than
+from hubbub.planning.histories import ROUNDED_UP, constant_epsilon, most_periods
+from hubbub.protocol import UNARY, Metric
 
 # Finer lattices lower the bound, coarser ones only raise it: a choice of time, not of truth.
 _CELLS_OF_A_DEVIATION = 24

@@ -12,29 +12,28 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 
-from hubbub.client.encoder import Encoder
+from hubbub.client import Encoder
 from hubbub.client.explanations import describe_metric, describe_preview
 from hubbub.client.randomness import KeyedStream, keyed_message
 from hubbub.planning.histories import LifetimeBudget
 from hubbub.planning.privacy import PlanAssumptions, PrivacyFigure, metric_figures
-from hubbub.protocol.dimensions import slice_of
-from hubbub.protocol.errors import EncodingError
-from hubbub.protocol.metric_types import (
+from hubbub.protocol import (
+    Batch,
     BooleanType,
+    EncodingError,
     EnumType,
     JointType,
+    Metric,
     MetricType,
     NumberType,
     OrdinalType,
+    Registry,
+    Value,
+    batch_to_json,
+    counted,
+    slice_of,
 )
-from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.plurals import counted
-from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import Batch, batch_to_json
-from hubbub.reporting.estimates import Heading, Page, Section, Table
-from hubbub.reporting.findings import registry_ends
-from hubbub.reporting.text import visible
+from hubbub.reporting import Heading, Page, Section, Table, registry_ends, visible
 
 INDEX = "index.html"
 # Of an example: nobody's.

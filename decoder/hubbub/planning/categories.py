@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from scipy import special
 
-from hubbub.inference.errors import PlanError
+from hubbub.inference import PlanError
 from hubbub.planning.goals import (
     Curve,
     Goal,
@@ -46,13 +46,20 @@ from hubbub.planning.noise import (
     worst_variance,
 )
 from hubbub.planning.search import fitted_curve, least_noise_rate
-from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import MOST_BITS, RapporParams
-from hubbub.protocol.plurals import counted
-from hubbub.protocol.responses import UNARY, Response, Subset, Window
-from hubbub.reporting.estimates import Finding
+from hubbub.protocol import (
+    MOST_BITS,
+    UNARY,
+    EnumType,
+    Metric,
+    NumberType,
+    OrdinalType,
+    RapporParams,
+    Response,
+    Subset,
+    Window,
+    counted,
+)
+from hubbub.reporting import Finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 from scipy import optimize, special
 
-from hubbub.inference.comparison import number_scale, share_scale
-from hubbub.inference.errors import PlanError
-from hubbub.inference.testing.looks import EveryLook, Looks, OneLook
+from hubbub.inference import EveryLook, Looks, OneLook, PlanError, number_scale, share_scale
 from hubbub.planning.categories import CategoriesGoal, NumberGoal, listed_goal, mean_goal
 from hubbub.planning.goals import (
     A_YEAR,
@@ -34,20 +32,12 @@ from hubbub.planning.goals import (
 )
 from hubbub.planning.histories import right_links, value_ratio
 from hubbub.planning.joint import MOST_REPORTS, TableErrors
-from hubbub.planning.limits import (
-    DetectionTest,
-    detection_limit,
-    string_errors,
-)
+from hubbub.planning.limits import DetectionTest, detection_limit, string_errors
 from hubbub.planning.noise import Budget, subset_of, subset_variance, widest_variance
 from hubbub.planning.search import USUAL_BITS, fitted_curve, make_plan, plan
 from hubbub.planning.strings import StringsGoal, string_params
-from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.responses import UNARY, Response
-from hubbub.reporting.estimates import Finding, Types
+from hubbub.protocol import UNARY, EnumType, Metric, NumberType, OrdinalType, RapporParams, Response
+from hubbub.reporting import Finding, Types
 
 USUAL_ROWS = 20
 """Strings that are compared, unless somebody knows better."""

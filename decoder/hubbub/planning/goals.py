@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
-from hubbub.inference.errors import PlanError
+from hubbub.inference import PlanError
 from hubbub.planning.limits import (
     DetectionTest,
     detection_limit,
@@ -24,10 +24,18 @@ from hubbub.planning.limits import (
     string_errors,
 )
 from hubbub.planning.noise import Budget, count_variance, oue_variance
-from hubbub.protocol.metrics import Memory, Mode, most_answers
-from hubbub.protocol.params import RapporParams, chance_bound
-from hubbub.protocol.responses import UNARY, Response, Subset, Window
-from hubbub.reporting.estimates import Finding, Types
+from hubbub.protocol import (
+    UNARY,
+    Memory,
+    Mode,
+    RapporParams,
+    Response,
+    Subset,
+    Window,
+    chance_bound,
+    most_answers,
+)
+from hubbub.reporting import Finding, Types
 
 A_YEAR = 365
 """Days of the longest window that plans compare."""

@@ -31,11 +31,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.binomial import at_most, more_than
-from hubbub.protocol.metrics import Metric, most_answers
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.registry import Registry
+from hubbub.inference import FloatArray, at_most, more_than
+from hubbub.protocol import Metric, RapporParams, Registry, most_answers
 
 _CELLS = 768  # twice as many change no prediction by more than .0003
 _ROOM = 16.0  # nats beyond ln(N/m) that the grid has: what lies outside has a chance below 1e-6

@@ -19,9 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize, special
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import nearest_distribution, noise_variance
-from hubbub.inference.errors import PlanError
+from hubbub.inference import FloatArray, PlanError, nearest_distribution, noise_variance
 from hubbub.planning.goals import (
     Curve,
     Goal,
@@ -37,16 +35,16 @@ from hubbub.planning.limits import DetectionTest, coin_variance, equivalent_repo
 from hubbub.planning.noise import Budget, rare_rate
 from hubbub.planning.search import fitted_curve, least_noise_rate
 from hubbub.planning.strings import StringsGoal
-from hubbub.protocol.metric_types.joint import (
+from hubbub.protocol import (
     FEWEST_FIELDS,
     MOST_FIELDS,
     JointType,
+    Metric,
+    RapporParams,
+    counted,
     number_of_values,
 )
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.plurals import counted
-from hubbub.reporting.estimates import Finding, Types
+from hubbub.reporting import Finding, Types
 
 TEST_LEVEL = 0.05
 """At which independence is rejected: the decoder's own default."""

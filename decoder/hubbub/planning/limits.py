@@ -22,11 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, special
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.errors import PlanError
-from hubbub.inference.likelihood.inference import EXACT_FROM_Z, MOST_MEMBERS
-from hubbub.inference.regression.search import SEARCHED, is_short
-from hubbub.protocol.params import RapporParams
+from hubbub.inference import EXACT_FROM_Z, MOST_MEMBERS, SEARCHED, FloatArray, PlanError, is_short
+from hubbub.protocol import RapporParams
 
 _NEGLIGIBLE = 1e-13  # of the information: what is left out, however often, is below rounding
 _RARE = 1e-5  # probability of an overlap that is left out: 0.4% of the variance, measured

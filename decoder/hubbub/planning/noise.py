@@ -27,11 +27,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-from hubbub.inference.errors import PlanError
-from hubbub.inference.numbers.decoding import cell_chances, cell_weights
-from hubbub.protocol.errors import ParameterError
-from hubbub.protocol.params import RapporParams, chance_bound
-from hubbub.protocol.responses import Subset, Window
+from hubbub.inference import PlanError, cell_chances, cell_weights
+from hubbub.protocol import ParameterError, RapporParams, Subset, Window, chance_bound
 
 _LEAST = 1e-6  # epsilon of a report: below, p and q differ by less than decimals can show
 _DIGITS = (4, 6, 9, 12, 15)  # of f, p and q, tried in turn; a double has 15

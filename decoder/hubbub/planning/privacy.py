@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from hubbub.decoder.type_decoder import decoder_of
-from hubbub.inference.errors import PlanError
+from hubbub.decoder import decoder_of
+from hubbub.inference import PlanError
 from hubbub.planning.amplification import amplify, central_epsilon
 from hubbub.planning.goals import A_YEAR
 from hubbub.planning.histories import (
@@ -31,11 +31,8 @@ from hubbub.planning.histories import (
     same_times_epsilon,
     value_ratio,
 )
-from hubbub.protocol.metrics import MAX_PERIODS, Metric
-from hubbub.protocol.plurals import counted
-from hubbub.protocol.registry import Registry
-from hubbub.protocol.responses import UNARY
-from hubbub.reporting.estimates import (
+from hubbub.protocol import MAX_PERIODS, UNARY, Metric, Registry, counted
+from hubbub.reporting import (
     Block,
     Column,
     Estimates,

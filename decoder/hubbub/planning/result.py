@@ -27,17 +27,18 @@ from hubbub.planning.goals import (
 )
 from hubbub.planning.histories import link_information, right_links, value_ratio
 from hubbub.planning.search import against_epsilon, against_reports, reports_for
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.plurals import counted
-from hubbub.reporting.charts import Labels, Series, XYChart
-from hubbub.reporting.estimates import (
+from hubbub.protocol import RapporParams, counted
+from hubbub.reporting import (
     Block,
     Estimates,
     Finding,
+    Labels,
     Level,
     Line,
+    Series,
     Table,
     Types,
+    XYChart,
     as_lines,
     columns_from,
     headings,

@@ -18,16 +18,11 @@ from dataclasses import replace
 import numpy as np
 from scipy import optimize
 
-from hubbub.inference.errors import PlanError
+from hubbub.inference import PlanError
 from hubbub.planning.goals import NEAR_BEST, Curve, Goal, Plan, PlanSearch, SearchSpace
 from hubbub.planning.limits import reports_reaching
-from hubbub.planning.noise import (
-    Budget,
-    common_rates,
-    exact_params,
-    params_within,
-)
-from hubbub.protocol.params import RapporParams
+from hubbub.planning.noise import Budget, common_rates, exact_params, params_within
+from hubbub.protocol import RapporParams
 
 USUAL_BITS = 1024
 """Most bits of a report of strings, 128 bytes. Measured with 100,000 candidates: four times as many

@@ -22,9 +22,7 @@ from typing import Any, NamedTuple, Self
 
 from scipy import special
 
-from hubbub.inference.errors import PlanError
-from hubbub.inference.open_strings.endings import LONGEST_END
-from hubbub.inference.open_strings.search import ROOM_A_STEP
+from hubbub.inference import LONGEST_END, ROOM_A_STEP, PlanError
 from hubbub.planning.goals import (
     Curve,
     Goal,
@@ -45,10 +43,8 @@ from hubbub.planning.limits import (
 )
 from hubbub.planning.noise import Budget, paper_within, permanent_noise
 from hubbub.planning.search import fitted_curve, make_plan
-from hubbub.protocol.metric_types.open_strings import LONGEST_STEP, OpenStringType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import MOST_COHORTS, RapporParams
-from hubbub.reporting.estimates import Finding, Level, Types
+from hubbub.protocol import LONGEST_STEP, MOST_COHORTS, Metric, OpenStringType, RapporParams
+from hubbub.reporting import Finding, Level, Types
 
 PAPER, SIMPLE = "the paper's default", "simple numbers"
 """Names of two alternatives."""

@@ -26,15 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from hubbub.inference.arrays import PositionArray
-from hubbub.inference.candidates import Candidates, mapped
+from hubbub.inference import (
+    Candidates,
+    DecodingParams,
+    InputError,
+    PositionArray,
+    mapped,
+    pack_strings,
+)
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.errors import InputError
-from hubbub.inference.params import DecodingParams
-from hubbub.inference.string_table import pack_strings
-from hubbub.protocol.errors import ParameterError
-from hubbub.protocol.params import RapporParams
-from hubbub.storage.files.locations import Address, Location, open_unpacked, resolve, storage_errors
+from hubbub.protocol import ParameterError, RapporParams
+from hubbub.storage import Address, Location, open_unpacked, resolve, storage_errors
 
 HEADER = ("k", "h", "m", "p", "q", "f")
 _UNIT = re.compile(r"[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)

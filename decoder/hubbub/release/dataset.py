@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Self, TypeVar
 
-from hubbub.inference.arrays import FloatArray
+from hubbub.inference import FloatArray
 from hubbub.release import tables
 from hubbub.release.errors import DataError, LedgerError, QueryError
 from hubbub.release.estimators import run_estimator
@@ -25,8 +25,7 @@ from hubbub.release.mechanisms.counts import Mechanism
 from hubbub.release.noise import Cost, delta_of, epsilon_of, fraction
 from hubbub.release.result import Balance, Query, release_estimates
 from hubbub.release.tables import Declaration, Excess, Role, UserRows, unique
-from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.text import visible
+from hubbub.reporting import Estimates, visible
 
 _Data = TypeVar("_Data")
 _Number = float | str | Fraction

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hubbub.inference.errors import DecoderError
+from hubbub.inference import DecoderError
 
 
 class ReleaseError(DecoderError):

@@ -24,7 +24,7 @@ from typing import Self
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray
+from hubbub.inference import FloatArray
 from hubbub.release.errors import QueryError
 from hubbub.release.estimator_host import NUMBER, READY, Block
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference import FloatArray, IntArray
 from hubbub.release.errors import QueryError
 
 CONFIDENCE = 0.95  # as everywhere in hubbub

@@ -12,17 +12,20 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from hubbub.protocol.plurals import counted
+from hubbub.protocol import counted
 from hubbub.release.ledger import Composition, Ledger, Spend, group, shown
 from hubbub.release.mechanisms.counts import Mechanism, Row
 from hubbub.release.noise import CONFIDENCE, Cost
-from hubbub.reporting.charts import Chart, Interval, IntervalChart, Labels
-from hubbub.reporting.estimates import (
+from hubbub.reporting import (
     Block,
+    Chart,
     Column,
     Estimates,
     Finding,
     Heading,
+    Interval,
+    IntervalChart,
+    Labels,
     Level,
     Line,
     Page,
@@ -33,8 +36,8 @@ from hubbub.reporting.estimates import (
     as_lines,
     columns_from,
     headings,
+    visible,
 )
-from hubbub.reporting.text import visible
 
 _ROWS_IN_TERMINAL = 40  # about a screen
 _ROWS_IN_CHART = 30  # as many as have legible labels on a page

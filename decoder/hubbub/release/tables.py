@@ -41,10 +41,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
-from hubbub.protocol.metric_types.base import normal_form
+from hubbub.inference import BoolArray, FloatArray, IntArray
+from hubbub.protocol import normal_form
 from hubbub.release.errors import DataError, LedgerError, QueryError
-from hubbub.reporting.text import visible
+from hubbub.reporting import visible
 
 _ROWS = 65_536  # that are Python's strings at a time
 _FAULTS = {

@@ -8,13 +8,18 @@ from dataclasses import asdict
 
 import numpy as np
 
-from hubbub.inference.anomalies import AnomalyReport
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.decoding import CategoryDecoding, KnownRates
-from hubbub.inference.categories.ordinal import OrdinalEstimates
-from hubbub.inference.numbers.decoding import NumberDecoding, NumberSummary
-from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
-from hubbub.protocol.metric_types.enums import bucket_label
+from hubbub.inference import (
+    CONFIDENCE,
+    Z_CONFIDENCE,
+    AnomalyReport,
+    CategoryDecoding,
+    FloatArray,
+    KnownRates,
+    NumberDecoding,
+    NumberSummary,
+    OrdinalEstimates,
+)
+from hubbub.protocol import bucket_label
 from hubbub.reporting.charts import Interval, IntervalChart, Labels, in_percent
 from hubbub.reporting.estimates import (
     Block,

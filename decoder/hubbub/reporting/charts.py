@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference import FloatArray, IntArray
 
 Rows = tuple[tuple[str, ...], ...]
 _LISTED = 200

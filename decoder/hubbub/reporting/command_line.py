@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from hubbub.protocol.errors import HubbubError, OptionError
+from hubbub.protocol import HubbubError, OptionError
 
 STDOUT = "-"
 

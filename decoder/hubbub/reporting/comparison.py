@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hubbub.inference.arrays import IntArray
-from hubbub.inference.comparison import POWER, Comparison, SampleRatio
-from hubbub.inference.testing.intervals import CONFIDENCE
+from hubbub.inference import CONFIDENCE, Comparison, IntArray, SampleRatio
+from hubbub.inference.comparison import POWER
 from hubbub.reporting.charts import Interval, IntervalChart, Labels
 from hubbub.reporting.estimates import (
     Column,

@@ -20,7 +20,7 @@ import numpy as np
 import vl_convert
 from markupsafe import Markup
 
-from hubbub.inference.arrays import FloatArray
+from hubbub.inference import FloatArray
 from hubbub.reporting import charts
 from hubbub.reporting.text import columns, shortened
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference import FloatArray, IntArray
 from hubbub.reporting.charts import Chart
 from hubbub.reporting.findings import Finding, Level
 

@@ -12,9 +12,7 @@ import datetime as dt
 from enum import IntEnum
 from typing import NamedTuple
 
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.plurals import counted
-from hubbub.protocol.registry import Registry
+from hubbub.protocol import Metric, Registry, counted
 
 
 class Level(IntEnum):

@@ -13,12 +13,18 @@ from functools import partial
 
 import numpy as np
 
-from hubbub.inference.anomalies import AnomalyReport
-from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.joint.decoding import JointDecoding, Margin, TableAnalysis
-from hubbub.inference.joint.independence import Independence
-from hubbub.inference.joint.table import Conditional
-from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
+from hubbub.inference import (
+    CONFIDENCE,
+    Z_CONFIDENCE,
+    AnomalyReport,
+    Conditional,
+    FloatArray,
+    Independence,
+    IntArray,
+    JointDecoding,
+    Margin,
+    TableAnalysis,
+)
 from hubbub.reporting.charts import Chart, HeatMap, IntervalChart, Labels, in_percent
 from hubbub.reporting.estimates import (
     Block,

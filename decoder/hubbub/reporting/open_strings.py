@@ -9,13 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hubbub.inference.anomalies import AnomalyReport
-from hubbub.inference.decoding import Decoding
-from hubbub.inference.open_strings.decoding import OpenDecoding
-from hubbub.inference.open_strings.search import FoundPrefixes
-from hubbub.inference.repeated_reports import RepeatSource
-from hubbub.protocol.metric_types.open_strings import TERMINATOR
-from hubbub.protocol.plurals import counted
+from hubbub.inference import AnomalyReport, Decoding, FoundPrefixes, OpenDecoding, RepeatSource
+from hubbub.protocol import TERMINATOR, counted
 from hubbub.reporting.charts import Labels, Tree, TreeNode
 from hubbub.reporting.estimates import Estimates, Finding, Level, Section
 from hubbub.reporting.strings import Additions, string_findings, strings_estimates

@@ -14,11 +14,17 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from hubbub.inference.anomalies import AnomalyReport
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
-from hubbub.inference.decoding import Decoding, Diagnostics
-from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
-from hubbub.inference.testing.multiple_testing import p_value_counts
+from hubbub.inference import (
+    CONFIDENCE,
+    Z_CONFIDENCE,
+    AnomalyReport,
+    BoolArray,
+    Decoding,
+    Diagnostics,
+    FloatArray,
+    IntArray,
+    p_value_counts,
+)
 from hubbub.reporting.charts import (
     Histogram,
     IntervalChart,

@@ -19,11 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hubbub.inference.anomalies import AnomalyReport
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.testing.intervals import CONFIDENCE
-from hubbub.inference.trends.changes import LEAST_DAYS, Change
-from hubbub.inference.trends.decoding import Trends
+from hubbub.inference import CONFIDENCE, LEAST_DAYS, AnomalyReport, Change, FloatArray, Trends
 from hubbub.reporting.charts import Labels, TimeSeries
 from hubbub.reporting.estimates import (
     Block,

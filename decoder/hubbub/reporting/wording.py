@@ -17,17 +17,21 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from hubbub.inference.anomalies import AnomalyReport
+from hubbub.inference import (
+    AnomalyReport,
+    Correction,
+    Estimand,
+    Misfit,
+    RepeatedReports,
+    RepeatSource,
+)
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import POWER
-from hubbub.inference.misfit import Misfit
-from hubbub.inference.repeated_reports import Estimand, RepeatedReports, RepeatSource
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.plurals import counted
+from hubbub.protocol import counted
 from hubbub.reporting.charts import Chart
 from hubbub.reporting.estimates import Finding, Level, Page, Section, Table, as_facts, headings
 from hubbub.reporting.text import visible
-from hubbub.storage.files.locations import resolve, storage_errors
+from hubbub.storage import resolve, storage_errors
 
 SEED = "none: decoding is deterministic"
 _PACKAGES = ("hubbub", "numpy", "scipy")

@@ -28,7 +28,7 @@ import numpy as np
 from hubbub.reporting.command_line import STDOUT, atomic_write, check_output_paths
 from hubbub.reporting.estimates import ROWS, Columns, Estimates, Types, Values
 from hubbub.reporting.text import show, stdout_console
-from hubbub.storage.files.parquet import require_pyarrow
+from hubbub.storage import require_pyarrow
 
 _QUOTED = re.compile(r'[",\r\n]')
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")

@@ -6,7 +6,7 @@ seconds to import, and a person who asks for --help shouldn't wait for them.
 
 from __future__ import annotations
 
-from hubbub.protocol.commands import begin_command
+from hubbub.protocol import begin_command
 
 begin_command("simulations")  # before the imports that take longest
 
@@ -22,19 +22,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import numpy as np
 
-from hubbub.inference.errors import PlanError
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.planning.noise import subset_params, subset_within
-from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.responses import UNARY, Response
-from hubbub.reporting.command_line import Count, WithHeadings, cli_errors
+from hubbub.inference import Correction, PlanError
+from hubbub.planning import subset_params, subset_within
+from hubbub.protocol import UNARY, EnumType, MetricError, RapporParams, Response
+from hubbub.reporting import Count, WithHeadings, cli_errors
 from hubbub.simulations.experiments.tables import PARTNERS, CategoryExperiment, JointExperiment
 from hubbub.simulations.populations import HASHED, LISTS, Population, joint_population, parse_sizes
 
 if TYPE_CHECKING:
-    from hubbub.protocol.metric_types.open_strings import OpenStringType
+    from hubbub.protocol import OpenStringType
     from hubbub.simulations.experiments.experiment import Experiment
     from hubbub.simulations.experiments.result import SimulationResult
     from hubbub.simulations.populations import Population
@@ -163,7 +159,7 @@ def _folder(default: str, what: str = "all results") -> Callable[[_Command], _Co
 
 def _make_folder(folder: Path) -> None:
     """Make a folder for results, in one that exists, for its name may be mistyped."""
-    from hubbub.reporting.command_line import refuse_place
+    from hubbub.reporting import refuse_place
 
     if folder.parent == _OUT:  # all results are in it unless another folder is named
         _OUT.mkdir(exist_ok=True)
@@ -200,8 +196,7 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
         raise click.BadParameter(f"--clients {clients}: must be at most --reports {reports}")
     if seed is None:
         seed = secrets.randbelow(2**32)
-    from hubbub.reporting.command_line import progress_bar
-    from hubbub.reporting.text import show, stdout_console
+    from hubbub.reporting import progress_bar, show, stdout_console
     from hubbub.simulations.demo import demo_result, run_demo
 
     with _system_errors():
@@ -264,7 +259,7 @@ def watch(output: Path, reports: int, seed: int) -> None:
     Stores 28 days of reports of an app whose release breaks one platform, as if they had arrived
     day by day, and runs `hubbub-decoder watch`, which makes each day's results and an index page.
     """
-    from hubbub.reporting.command_line import progress_bar
+    from hubbub.reporting import progress_bar
     from hubbub.simulations.watched import run_watched_release
 
     start = time.monotonic()
@@ -425,9 +420,8 @@ def run(
         raise click.UsageError(
             f"--method {options['method']}: needs whole reports, so --through collector"
         )
-    from hubbub.inference.parallel import cores
-    from hubbub.reporting.command_line import progress_bar
-    from hubbub.reporting.text import show, stdout_console
+    from hubbub.inference import cores
+    from hubbub.reporting import progress_bar, show, stdout_console
 
     simulate = _simulation(given, options, through)
     # The order of the command line must not show in the files.
@@ -447,7 +441,7 @@ def _simulation(
     given: Callable[[str], bool], options: dict[str, Any], through: str
 ) -> Callable[[Path, int, Callable[[int, int], None], dict[str, Any]], SimulationResult]:
     """Return a function that simulates the population: of a folder, workers, a bar, and options."""
-    from hubbub.protocol.errors import ParameterError
+    from hubbub.protocol import ParameterError
     from hubbub.simulations.experiments.collecting import run_through_collector
     from hubbub.simulations.experiments.experiment import run_in_memory
     from hubbub.simulations.experiments.result import experiment_result
@@ -545,8 +539,7 @@ def _fill_in_noise(given: Callable[[str], bool], options: dict[str, Any]) -> Non
 
 def _open_type(options: dict[str, Any]) -> OpenStringType | None:
     """Return the type that the options describe, or None for strings."""
-    from hubbub.protocol.errors import MetricError
-    from hubbub.protocol.metric_types.open_strings import OpenStringType
+    from hubbub.protocol import MetricError, OpenStringType
 
     if options["metric_type"] != "open-string":
         return None
@@ -565,15 +558,12 @@ def _open_type(options: dict[str, Any]) -> OpenStringType | None:
 
 
 def _experiment(options: dict[str, Any]) -> Experiment:
-    from hubbub.inference.testing.multiple_testing import Correction
-    from hubbub.protocol.params import RapporParams
+    from hubbub.inference import Correction
+    from hubbub.protocol import RapporParams
     from hubbub.simulations.experiments.experiment import Experiment, make_scenario
     from hubbub.simulations.populations import census_names
     from hubbub.simulations.simulated_clients.clients import parse_attack
-    from hubbub.simulations.simulated_clients.population_sampler import (
-        ReportingPlan,
-        cohort_shares,
-    )
+    from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, cohort_shares
 
     if not 0 < options["alpha"] < 1:
         raise click.UsageError(f"--alpha {options['alpha']}: must be between 0 and 1")

@@ -18,16 +18,22 @@ from typing import Any, cast
 
 import numpy as np
 
-from hubbub.decoder.pipeline import decode_metric
-from hubbub.inference.arrays import FloatArray
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.registry import Registry
-from hubbub.reporting.command_line import atomic_write
-from hubbub.reporting.estimates import Block, Estimates, Heading, Line, Table, headings
-from hubbub.reporting.strings import mass_interval
-from hubbub.reporting.text import visible
-from hubbub.reporting.wording import certainty
-from hubbub.reporting.writers import write_json
+from hubbub.decoder import decode_metric
+from hubbub.inference import FloatArray
+from hubbub.protocol import OpenStringType, Registry
+from hubbub.reporting import (
+    Block,
+    Estimates,
+    Heading,
+    Line,
+    Table,
+    atomic_write,
+    certainty,
+    headings,
+    mass_interval,
+    visible,
+    write_json,
+)
 from hubbub.simulations.experiments.collecting import (
     report_through_clients,
     run_decoder,

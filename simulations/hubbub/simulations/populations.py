@@ -26,9 +26,8 @@ from pathlib import Path
 import numpy as np
 from disposable_email_domains import blocklist
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.joint.table import FieldLabels
-from hubbub.protocol.metric_types.joint import JointType
+from hubbub.inference import FieldLabels, FloatArray
+from hubbub.protocol import JointType
 
 FIELD_NAMES = ("first", "second", "third")
 _STRINGS = "s"

@@ -24,15 +24,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from hubbub.collector.access import generate_secret
-from hubbub.decoder.pipeline import decode_metric
-from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import Records, record_width
-from hubbub.protocol.registry import Registry
-from hubbub.reporting.command_line import atomic_write
-from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.html import write_html
+from hubbub.collector import generate_secret
+from hubbub.decoder import decode_metric
+from hubbub.inference import FloatArray, IntArray
+from hubbub.protocol import Metric, Records, Registry, record_width
+from hubbub.reporting import Estimates, atomic_write, write_html
 from hubbub.simulations.demo import METRICS
 from hubbub.simulations.experiments.collecting import (
     UploadError,

@@ -1,7 +1,7 @@
 """A type that hubbub doesn't have, on the decoder's side: letters in the alphabet's order."""
 
 from hubbub.decoder.metric_types.categories import CategoryDecoder
-from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol import MetricType
 
 
 class LetterDecoder(CategoryDecoder[MetricType]):

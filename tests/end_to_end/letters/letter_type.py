@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
-from hubbub.protocol.errors import EncodingError
-from hubbub.protocol.metric_types.base import ListedValues, MetricType, Value
+from hubbub.protocol import EncodingError, ListedValues, MetricType, Value
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from hubbub.protocol.params import RapporParams
+    from hubbub.protocol import RapporParams
 
 
 class LetterType(MetricType):

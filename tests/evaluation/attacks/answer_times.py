@@ -24,7 +24,7 @@ from scipy import stats
 from evaluation.attacks.outcome import Outcome
 from evaluation.loadtest.sender import Connection, requests_of
 from factories import registry_toml
-from hubbub.simulations.experiments.collecting import running_collector
+from hubbub.simulations import running_collector
 
 _APART = 0.25
 """Seconds between two moments, so that what is seen of one isn't seen of the next."""

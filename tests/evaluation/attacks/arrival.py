@@ -16,9 +16,8 @@ import numpy as np
 from scipy import stats
 
 from factories import make_metric
-from hubbub.protocol.records import Records
-from hubbub.storage import MetricVersion, NewBatch, Store, open_store
-from hubbub.storage.maintenance import Maintenance
+from hubbub.protocol import Records
+from hubbub.storage import Maintenance, MetricVersion, NewBatch, Store, open_store
 
 MOST_NEIGHBOURS = 16
 """By chance there are two; more than 16 with probability below 1e-9 (Poisson)."""

@@ -35,7 +35,7 @@ import trustme
 from evaluation.attacks.outcome import Outcome
 from evaluation.loadtest.harness import postgresql
 from factories import registry_toml
-from hubbub.simulations.experiments.collecting import Collector, running_collector
+from hubbub.simulations import Collector, running_collector
 from service.faults import is_alive, peak_bytes, reset_peak
 
 _LIMIT = 512 * 2**20

@@ -17,9 +17,8 @@ from scipy import optimize, special
 from evaluation.attacks.outcome import Outcome
 from factories import make_secret
 from hubbub.client import Encoder, Metric, RapporParams, Registry
-from hubbub.planning.histories import right_links
-from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType
+from hubbub.planning import right_links
+from hubbub.protocol import BooleanType, EnumType, Value
 from significance import BitArray, FloatArray, IntArray, unpack
 
 _EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"

@@ -20,10 +20,8 @@ from typing import Any, NamedTuple
 from evaluation.attacks.outcome import Outcome
 from factories import make_metric, make_report, registry_toml
 from hubbub.client import Batch
-from hubbub.collector.access import generate_secret
-from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.operations.publishing import Publisher
-from hubbub.simulations.experiments.collecting import running_collector
+from hubbub.collector import Metrics, Publisher, generate_secret
+from hubbub.simulations import running_collector
 from service.posting import post, send, wait_until, wait_until_published
 
 _STEP = 2.0

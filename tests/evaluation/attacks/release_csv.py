@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evaluation.attacks.outcome import Outcome
-from hubbub.release.errors import DataError
+from hubbub.release import DataError
 from hubbub.release.tables import Role, load
 
 PEOPLE = 100

@@ -20,8 +20,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from evaluation.attacks.outcome import Outcome
-from hubbub.release.errors import BudgetError, LedgerError
-from hubbub.release.ledger import Composition, Ledger
+from hubbub.release import BudgetError, Ledger, LedgerError
+from hubbub.release.ledger import Composition
 from hubbub.release.noise import Cost
 
 BUDGET, PRICE = Fraction(1), Cost(Fraction(1, 10))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evaluation.attacks.outcome import Outcome
-from hubbub.release.dataset import Dataset
+from hubbub.release import Dataset
 
 NAME = "José"
 FORMS = [unicodedata.normalize(form, NAME) for form in ("NFC", "NFD")]

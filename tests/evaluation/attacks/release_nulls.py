@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from evaluation.attacks.outcome import Outcome
-from hubbub.release.dataset import Dataset
-from hubbub.reporting.estimates import Estimates
+from hubbub.release import Dataset
+from hubbub.reporting import Estimates
 
 PEOPLE, ROWS, EPSILON = 1_000, 10, 400
 QUERIES: dict[str, Callable[[Dataset], Estimates]] = {

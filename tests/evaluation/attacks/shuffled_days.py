@@ -17,7 +17,7 @@ from scipy import stats
 from evaluation.attacks.outcome import Outcome
 from factories import make_metric
 from hubbub.client import Metric, RapporParams
-from hubbub.planning.privacy import PlanAssumptions, metric_figures
+from hubbub.planning import PlanAssumptions, metric_figures
 from significance import FloatArray
 
 DAYS, CLIENTS, DELTA = 6, 200, 6e-6

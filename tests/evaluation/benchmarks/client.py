@@ -16,7 +16,7 @@ from factories import make_metric, make_params, make_registry, make_secret
 from http_servers import scripted_server
 from hubbub.client import Encoder, RapporParams, Telemetry
 from hubbub.client.randomness import BernoulliSampler, ByteStream, os_stream
-from hubbub.protocol.bloom import bloom_bits
+from hubbub.protocol import bloom_bits
 
 _VALUE = "https://www.example.com/"
 _NOWHERE = "http://127.0.0.1:9"

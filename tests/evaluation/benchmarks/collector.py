@@ -27,8 +27,8 @@ from evaluation.loadtest.sender import Connection, generate, requests_of
 from evaluation.machine import fdatasync_seconds, tree_cpu_seconds
 from factories import make_metric, registry_toml
 from hubbub.decoder.reports import StoredReports, load_reports
-from hubbub.protocol.records import Records
-from hubbub.simulations.experiments.collecting import running_collector
+from hubbub.protocol import Records
+from hubbub.simulations import running_collector
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from service.faults import cpu_seconds
 

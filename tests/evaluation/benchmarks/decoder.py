@@ -20,15 +20,18 @@ from evaluation.studies.cases import StringsCase, zipf
 from factories import make_params
 from hubbub.decoder.candidates import read_list
 from hubbub.decoder.reports import Counting
-from hubbub.inference.candidates import Candidates, hashed, make_design
-from hubbub.inference.counts import count_records
-from hubbub.inference.decoding import decode
-from hubbub.inference.likelihood.decoding import decode_reports
-from hubbub.inference.packed import pack
-from hubbub.inference.parallel import cores
-from hubbub.inference.scanning import scan
-from hubbub.protocol.bloom import bit_positions as one_by_one
-from hubbub.protocol.bloom import canonical_bytes, hash_words
+from hubbub.inference import (
+    Candidates,
+    cores,
+    count_records,
+    decode,
+    decode_reports,
+    hashed,
+    make_design,
+    pack,
+    scan,
+)
+from hubbub.protocol import bit_positions as one_by_one, canonical_bytes, hash_words
 
 _RECORDS, _CHUNKS = 1_000_000, 20
 _FEW_RECORDS, _FEW_STRINGS = 200_000, 20_000

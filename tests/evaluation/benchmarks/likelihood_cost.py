@@ -15,14 +15,16 @@ from scipy.optimize import nnls
 
 from evaluation.studies.cases import StringsCase, zipf
 from factories import make_params
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.candidates import hashed
-from hubbub.inference.decoding import decode
-from hubbub.inference.likelihood.choice import cost_terms
-from hubbub.inference.likelihood.decoding import decode_reports
-from hubbub.inference.packed import pack
-from hubbub.inference.parallel import one_thread
-from hubbub.protocol.params import RapporParams
+from hubbub.inference import (
+    FloatArray,
+    cost_terms,
+    decode,
+    decode_reports,
+    hashed,
+    one_thread,
+    pack,
+)
+from hubbub.protocol import RapporParams
 
 _RUNS = 2
 

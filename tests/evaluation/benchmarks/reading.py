@@ -12,11 +12,8 @@ from functools import partial
 from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_metric, make_params, make_registry, make_secret
 from hubbub.client import Batch, Encoder, Metric, batch_to_json
-from hubbub.collector.ingest.reader import BatchReader, decompress
-from hubbub.collector.problems import BatchError
-from hubbub.protocol import wire
-from hubbub.protocol.dimensions import Dimension
-from hubbub.protocol.registry import Registry
+from hubbub.collector import BatchError, BatchReader, decompress
+from hubbub.protocol import Dimension, Registry, wire
 from hubbub.storage import Declared
 
 _SIZES = (1, 10, 100, 1000)

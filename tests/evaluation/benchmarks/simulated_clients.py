@@ -9,16 +9,14 @@ import numpy as np
 
 from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_params
-from hubbub.protocol.bloom import canonical_bytes
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.populations import family_shares, made_up
-from hubbub.simulations.simulated_clients.bernoulli import packed_filters
-from hubbub.simulations.simulated_clients.clients import (
+from hubbub.protocol import RapporParams, canonical_bytes
+from hubbub.simulations import (
     LongitudinalClients,
-    SimulatedClients,
-)
-from hubbub.simulations.simulated_clients.population_sampler import (
     ReportingPlan,
+    SimulatedClients,
+    family_shares,
+    made_up,
+    packed_filters,
     sample_population,
 )
 

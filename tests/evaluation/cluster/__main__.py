@@ -28,17 +28,11 @@ from databases import PostgresqlServer, running_postgresql
 from evaluation.cluster import apps, fleet
 from evaluation.cluster.comparison import FALSE_ALARM, Comparison, compare
 from evaluation.cluster.object_store import ObjectStore
-from evaluation.cluster.processes import (
-    ClusterError,
-    Program,
-    Service,
-    talking_to,
-    wait_for,
-)
+from evaluation.cluster.processes import ClusterError, Program, Service, talking_to, wait_for
 from evaluation.cluster.timetable import Timetable
 from factories import make_metric, make_params, registry_toml
-from hubbub.reporting.text import stdout_console
-from hubbub.simulations.populations import census_names
+from hubbub.reporting import stdout_console
+from hubbub.simulations import census_names
 
 _NAMES = make_metric("first_name")
 _ANSWER = make_metric("answer", params=make_params(f=0.0), one_time=True)

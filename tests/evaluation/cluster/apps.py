@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hubbub.client import Telemetry
-from hubbub.protocol.registry import Registry
+from hubbub.protocol import Registry
 
 _THREADS = 8
 _FLUSH_SECONDS = 5.0

@@ -15,11 +15,10 @@ from rich.table import Table
 from evaluation.cluster import fleet
 from evaluation.cluster.processes import ClusterError
 from hubbub.decoder.reports import StoredReports, load_reports
-from hubbub.inference.arrays import IntArray
+from hubbub.inference import IntArray
 from hubbub.inference.counts import CohortCounts, empty_counts
-from hubbub.protocol.metrics import Metric
-from hubbub.simulations.experiments.scoring import DecodedShares, Score, score
-from hubbub.simulations.populations import census_first_names
+from hubbub.protocol import Metric
+from hubbub.simulations import DecodedShares, Score, census_first_names, score
 
 FALSE_ALARM = 1e-6
 """Bound on the chance of each fault that chance could cause.

@@ -20,14 +20,19 @@ from typing import NamedTuple
 import aiohttp
 import numpy as np
 
-from hubbub.inference.arrays import IntArray
-from hubbub.inference.counts import CohortCounts, count_records
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import record_width
-from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import COUNT_BYTES, FORMAT, ID_BYTES, MEDIA_TYPE, section_head
-from hubbub.simulations.populations import census_first_names
-from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
+from hubbub.inference import IntArray, count_records
+from hubbub.inference.counts import CohortCounts
+from hubbub.protocol import (
+    COUNT_BYTES,
+    FORMAT,
+    ID_BYTES,
+    MEDIA_TYPE,
+    Metric,
+    Registry,
+    record_width,
+    section_head,
+)
+from hubbub.simulations import SimulatedClients, as_records, census_first_names
 
 _BATCH = 1000
 _CONNECTIONS = 8

@@ -24,7 +24,7 @@ class _Fast(_real):
 def main() -> None:
     """Replace the clock before anything of hubbub's is imported, and run the command."""
     datetime.datetime = _Fast  # type: ignore[misc]
-    from hubbub.collector.cli import main as collector
+    from hubbub.collector import main as collector
 
     sys.argv = ["hubbub-collector", *sys.argv[3:]]
     collector()

@@ -31,10 +31,16 @@ from evaluation.loadtest.harness import (
     serving,
     show,
 )
-from hubbub.protocol.records import Records
-from hubbub.storage import MetricVersion, NewBatch, Store, open_store
-from hubbub.storage.batch_ids import IdTable, id_table
-from hubbub.storage.maintenance import Maintenance
+from hubbub.protocol import Records
+from hubbub.storage import (
+    IdTable,
+    Maintenance,
+    MetricVersion,
+    NewBatch,
+    Store,
+    id_table,
+    open_store,
+)
 from service.faults import cpu_seconds
 
 _ID_BYTES, _RECORD_BYTES = 16, 18

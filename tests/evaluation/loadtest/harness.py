@@ -23,7 +23,7 @@ from databases import PostgresqlServer, running_postgresql
 from evaluation.loadtest.sender import generate
 from evaluation.measured_table import MeasuredTable
 from factories import registry_toml
-from hubbub.simulations.experiments.collecting import Collector, running_collector
+from hubbub.simulations import Collector, running_collector
 from service.faults import cpu_seconds, processes_of
 
 REPORTS = 10

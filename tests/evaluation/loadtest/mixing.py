@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from evaluation.loadtest.harness import REPORTS, new_stores, parser, show
-from hubbub.protocol.records import Records, record_width
+from hubbub.protocol import Records, record_width
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
 
 _KEY = MetricVersion("homepage", 1)

@@ -22,7 +22,7 @@ import numpy as np
 
 from factories import make_metric, make_report
 from hubbub.client import Batch, Metric, batch_to_json
-from hubbub.protocol.wire import MEDIA_TYPE, batch_to_compact
+from hubbub.protocol import MEDIA_TYPE, batch_to_compact
 
 _METRIC = make_metric()
 _LENGTH = b"content-length: "

@@ -9,8 +9,7 @@ import click
 from evaluation.paper.experiments import experiments
 from evaluation.paper.headline import formula_lines, simulated_lines
 from evaluation.paper.result import paper_result
-from hubbub.reporting.command_line import cli_errors, progress_bar
-from hubbub.reporting.text import show, stdout_console
+from hubbub.reporting import cli_errors, progress_bar, show, stdout_console
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

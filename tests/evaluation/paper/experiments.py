@@ -21,10 +21,9 @@ from evaluation.paper.settings import (
     run_exponential,
     run_scenario,
 )
-from hubbub.inference.testing.intervals import Z_CONFIDENCE
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.reporting.charts import Chart, Labels, Series, XYChart
-from hubbub.simulations.experiments.result import estimates_chart
+from hubbub.inference import Z_CONFIDENCE, Correction
+from hubbub.reporting import Chart, Labels, Series, XYChart
+from hubbub.simulations import estimates_chart
 
 _MILLION = 1_000_000  # reports, as in the paper
 _CANDIDATES = 500  # strings and absent candidates together: more than the formula calls learnable

@@ -21,17 +21,25 @@ from evaluation.paper.settings import (
     paper_scenario,
     run_exponential,
 )
-from hubbub.inference.ratios import filter_ratios
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.planning import amplification
-from hubbub.planning.histories import permanent_known
-from hubbub.planning.noise import Budget, common_rates, count_variance, rare_rate
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.poisoning import forgery_shift
-from hubbub.simulations.experiments.experiment import Experiment, run_in_memory
-from hubbub.simulations.populations import family_shares
-from hubbub.simulations.simulated_clients.clients import Attack, AttackKind, LongitudinalClients
-from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan
+from hubbub.inference import Correction, filter_ratios
+from hubbub.planning import (
+    Budget,
+    amplification,
+    common_rates,
+    count_variance,
+    permanent_known,
+    rare_rate,
+)
+from hubbub.protocol import RapporParams, forgery_shift
+from hubbub.simulations import (
+    Attack,
+    AttackKind,
+    Experiment,
+    LongitudinalClients,
+    ReportingPlan,
+    family_shares,
+    run_in_memory,
+)
 
 _MILLION = 1_000_000  # reports, as in the paper
 _TABLE_2 = 186_792

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from evaluation.paper.experiments import PaperFinding
 from evaluation.paper.headline import Headline
-from hubbub.reporting.estimates import Block, Heading, Line, Page, Section, Table
-from hubbub.simulations.experiments.result import SimulationResult, cell, simulation_result
+from hubbub.reporting import Block, Heading, Line, Page, Section, Table
+from hubbub.simulations import SimulationResult, cell, simulation_result
 
 _HEADINGS = (
     Heading("#", "left"),

@@ -10,15 +10,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
-from hubbub.inference.decoding import Decoding, decode
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.experiments.experiment import Scenario, collect, make_scenario
-from hubbub.simulations.populations import made_up
-from hubbub.simulations.simulated_clients.bernoulli import bernoulli_bytes
-from hubbub.simulations.simulated_clients.clients import reported_chances
+from hubbub.inference import (
+    ONCE_OF_REPORTS,
+    ByteArray,
+    Correction,
+    Decoding,
+    FloatArray,
+    IntArray,
+    decode,
+)
+from hubbub.protocol import RapporParams
+from hubbub.simulations import (
+    Scenario,
+    bernoulli_bytes,
+    collect,
+    made_up,
+    make_scenario,
+    reported_chances,
+)
 
 PRESENT = ABSENT = 100
 """Section 5.2."""

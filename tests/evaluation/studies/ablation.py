@@ -32,16 +32,23 @@ from evaluation.studies.regimes import ALPHA, completed, draw_shares, log_unifor
 from evaluation.studies.study import OUTPUT, show
 from evaluation.unlike_populations import HELD_OUT, TUNED
 from hubbub.decoder import CohortCounts, Decoding, decode
-from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.candidates import Candidates, hashed, make_design, mapped
+from hubbub.inference import (
+    ONCE_OF_REPORTS,
+    Candidates,
+    Extensions,
+    FloatArray,
+    HashNull,
+    IntArray,
+    cores,
+    extend,
+    hashed,
+    make_design,
+    mapped,
+)
 from hubbub.inference.open_strings import endings, gaps
-from hubbub.inference.open_strings.extension import Extensions, extend
-from hubbub.inference.parallel import cores
 from hubbub.inference.regression import estimates, rivals, search
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.inference.testing.hash_null import HashNull
-from hubbub.protocol.params import RapporParams
-from hubbub.reporting.command_line import progress_bar
+from hubbub.protocol import RapporParams
+from hubbub.reporting import progress_bar
 
 WHOLE = "whole"
 """Names the decoder that nothing is left out of."""

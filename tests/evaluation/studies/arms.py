@@ -17,22 +17,20 @@ from evaluation.drawn_counts import draw_cells, draw_counts
 from factories import make_metric
 from hubbub.client import Metric, RapporParams
 from hubbub.decoder import CohortCounts
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.candidates import hashed
-from hubbub.inference.comparison import (
+from hubbub.inference import (
     Comparison,
+    FloatArray,
     Groups,
     ReportGroup,
     compare_categories,
     compare_numbers,
     compare_strings,
+    decode,
+    hashed,
 )
-from hubbub.inference.decoding import decode
-from hubbub.planning.categories import MOST_CELLS
-from hubbub.planning.noise import window_within
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.simulations.populations import family_shares
+from hubbub.planning import MOST_CELLS, window_within
+from hubbub.protocol import EnumType, NumberType
+from hubbub.simulations import family_shares
 
 TARGET = "target"
 """The value that is more common, where names are free."""

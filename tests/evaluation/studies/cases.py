@@ -14,18 +14,20 @@ from typing import Self
 import numpy as np
 
 from hubbub.decoder import CohortCounts, count_records
-from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.registry import Registry
-from hubbub.simulations.demo import METRICS
-from hubbub.simulations.experiments.experiment import CollectedCounts, Scenario, make_scenario
-from hubbub.simulations.populations import (
+from hubbub.inference import FloatArray, IntArray
+from hubbub.protocol import RapporParams, Registry
+from hubbub.simulations import (
+    METRICS,
+    CollectedCounts,
     Population,
+    Scenario,
+    SimulatedClients,
+    as_records,
     census_first_names,
     census_names,
     family_shares,
+    make_scenario,
 )
-from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
 
 LOOSE = RapporParams(k=128, h=1, m=64, f=0.2, p=0.05, q=0.75)
 PAPER = RapporParams(k=128, h=2, m=64, f=0.5, p=0.25, q=0.75)

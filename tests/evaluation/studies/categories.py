@@ -17,13 +17,15 @@ from evaluation.studies.study import Study, means
 from factories import make_metric, make_params
 from hubbub.client import Metric, RapporParams
 from hubbub.decoder import CohortCounts
-from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.categories.ordinal import OrdinalEstimates, estimate_ordinal
-from hubbub.inference.categories.shares import estimate_categories
-from hubbub.inference.testing.intervals import Z_CONFIDENCE
-from hubbub.protocol.metric_types.base import MetricType, Value
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.responses import UNARY, Subset
+from hubbub.inference import (
+    Z_CONFIDENCE,
+    BoolArray,
+    FloatArray,
+    OrdinalEstimates,
+    estimate_categories,
+    estimate_ordinal,
+)
+from hubbub.protocol import UNARY, BooleanType, EnumType, MetricType, OrdinalType, Subset, Value
 
 LOOSE = make_params(8, 1, 1, f=0.2, p=0.05, q=0.75)
 PAPER = make_params(8, 1, 1, f=0.5, p=0.25, q=0.75)

@@ -18,17 +18,15 @@ from evaluation.laboratory import Figure, seed_of
 from evaluation.studies.study import Columns, Study, means
 from factories import make_metric
 from hubbub.client import Metric
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import estimate_categories
-from hubbub.inference.numbers.decoding import (
+from hubbub.inference import (
+    FloatArray,
     NumberEstimates,
     cell_chances,
     cell_weights,
+    estimate_categories,
     estimate_numbers,
 )
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.responses import Subset, Window
+from hubbub.protocol import EnumType, NumberType, Subset, Window
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 AT_ONCE = 20

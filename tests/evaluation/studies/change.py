@@ -22,8 +22,8 @@ from evaluation.studies.transcripts import (
     worst_values,
 )
 from hubbub.client import Metric, Registry
-from hubbub.planning.histories import any_history_epsilon, same_times_epsilon
-from hubbub.reporting.command_line import progress_bar
+from hubbub.planning import any_history_epsilon, same_times_epsilon
+from hubbub.reporting import progress_bar
 from significance import FloatArray
 
 _EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"

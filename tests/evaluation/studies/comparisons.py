@@ -18,20 +18,20 @@ from evaluation.studies.categories import LOOSE, PAPER, TIGHT
 from evaluation.studies.cells import number_metric
 from evaluation.studies.study import Study
 from factories import make_metric, make_params
-from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.candidates import hashed
-from hubbub.inference.comparison import (
+from hubbub.inference import (
+    BoolArray,
     Comparison,
+    FloatArray,
     Groups,
     ReportGroup,
     compare_categories,
     compare_numbers,
     compare_strings,
+    decode,
+    hashed,
 )
-from hubbub.inference.decoding import decode
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.populations import family_shares
+from hubbub.protocol import BooleanType, EnumType, RapporParams
+from hubbub.simulations import family_shares
 
 
 class ComparedRows(NamedTuple):

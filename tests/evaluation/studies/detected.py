@@ -20,14 +20,9 @@ from evaluation.studies.categories import LOOSE, PAPER, TIGHT, CategoryCase, mak
 from evaluation.studies.joint import DrawnTable, SubsetTable, draw_tuples
 from evaluation.studies.study import Study
 from factories import make_params
-from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.categories.decoding import decode_categories
-from hubbub.inference.decoding import decode
-from hubbub.inference.joint.decoding import decode_joint
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.responses import Subset
-from hubbub.simulations.populations import family_shares
+from hubbub.inference import BoolArray, FloatArray, decode, decode_categories, decode_joint
+from hubbub.protocol import BooleanType, EnumType, OrdinalType, RapporParams, Subset
+from hubbub.simulations import family_shares
 
 _NEAR = 1.5
 """Times the limit of detection: below it a detection is partly luck."""

@@ -18,10 +18,8 @@ from evaluation.studies.study import Study, mean, means
 from evaluation.suite.bounds import CellsTrial
 from evaluation.suite.cells_matrix import JointCase, joint_cases
 from hubbub.decoder import CohortCounts
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.responses import UNARY, Subset
-from hubbub.simulations.experiments.scoring import JointScore
-from hubbub.simulations.experiments.tables import JointExperiment, judge_table
+from hubbub.protocol import UNARY, RapporParams, Subset
+from hubbub.simulations import JointExperiment, JointScore, judge_table
 
 KINDS = ("cells", "common_cells", "margins", "conditionals", "strength")
 """The intervals of a score."""

@@ -15,7 +15,7 @@ import click
 
 from evaluation.measured_table import MeasuredTable
 from evaluation.studies.study import OUTPUT, show
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 EPSILONS = (1, 2, 4, 8)
 

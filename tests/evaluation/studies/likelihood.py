@@ -13,14 +13,9 @@ import numpy as np
 from evaluation.studies.cases import PAPER, StringsCase, uniform, zipf
 from evaluation.studies.study import Study, means
 from hubbub.decoder import Decoding, decode
-from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.candidates import hashed
-from hubbub.inference.likelihood.decoding import decode_reports
-from hubbub.inference.packed import pack
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.experiments.scoring import score, score_decoding
-from hubbub.simulations.populations import family_shares
+from hubbub.inference import ONCE_OF_REPORTS, BoolArray, FloatArray, decode_reports, hashed, pack
+from hubbub.protocol import RapporParams
+from hubbub.simulations import family_shares, score, score_decoding
 
 _Z_REFERENCE = 2.0  # google/rappor's rule
 NOISE = {

@@ -22,21 +22,20 @@ from evaluation.laboratory import seed_of
 from evaluation.pem import Spelling, find, length_of_most
 from evaluation.studies.study import Columns, Study
 from evaluation.unlike_populations import CORPORA, HELD_OUT, SCRIPTS, TUNED, four
-from hubbub.inference.decoding import Decoding
-from hubbub.inference.open_strings.decoding import decode_open_strings
-from hubbub.planning.goals import Plan
-from hubbub.planning.noise import Budget
-from hubbub.planning.search import plan
-from hubbub.planning.strings import (
+from hubbub.inference import Decoding, decode_open_strings
+from hubbub.planning import (
     UNKNOWN_LENGTH,
+    Budget,
     Letters,
     OpenGoal,
+    Plan,
     choose_steps,
     of_corpus,
     open_test,
+    plan,
 )
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.simulations.populations import Population
+from hubbub.protocol import OpenStringType
+from hubbub.simulations import Population
 
 _FOUR = {f"four-{script}": partial(four, script) for script in SCRIPTS}
 POPULATIONS: dict[str, Callable[[], Population]] = {**TUNED, **HELD_OUT, **_FOUR}

@@ -18,12 +18,8 @@ from evaluation.laboratory import Figure, seed_of
 from evaluation.studies.study import Study
 from factories import make_metric, make_params, make_secret
 from hubbub.client import Encoder, Metric
-from hubbub.inference.arrays import FloatArray
-from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.responses import Subset, Window
-from hubbub.protocol.wire import Report
+from hubbub.inference import FloatArray
+from hubbub.protocol import EnumType, NumberType, Report, Subset, Value, Window
 from significance import BitArray, unpack
 
 CLIENTS = 1_000

@@ -15,7 +15,7 @@ from evaluation.studies.arms import Arms, CategoryArms, NumberArms, StringArms, 
 from evaluation.studies.categories import LOOSE, PAPER
 from evaluation.studies.comparisons import WIDE
 from evaluation.studies.study import Study, mean
-from hubbub.planning.differences import DifferenceGoal, difference_goal
+from hubbub.planning import DifferenceGoal, difference_goal
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,25 @@ import numpy as np
 
 from evaluation.studies.joint import draw_tuples
 from evaluation.studies.study import Study
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import CategoryEstimates, estimate_categories
-from hubbub.inference.joint.hashed import one_hot_estimates
-from hubbub.inference.joint.independence import assess_independence
-from hubbub.planning.goals import Plan
-from hubbub.planning.joint import TEST_LEVEL, TableErrors, partner_table, table_goal, typical_table
-from hubbub.planning.noise import Budget
-from hubbub.planning.search import plan
-from hubbub.protocol.params import MOST_BITS
-from hubbub.simulations.experiments.tables import JointExperiment
-from hubbub.simulations.populations import FieldSize, joint_population
+from hubbub.inference import (
+    CategoryEstimates,
+    FloatArray,
+    assess_independence,
+    estimate_categories,
+    one_hot_estimates,
+)
+from hubbub.planning import (
+    TEST_LEVEL,
+    Budget,
+    Plan,
+    TableErrors,
+    partner_table,
+    plan,
+    table_goal,
+    typical_table,
+)
+from hubbub.protocol import MOST_BITS
+from hubbub.simulations import FieldSize, JointExperiment, joint_population
 
 _SURE = 5.0  # standard errors that a value's share must have for ratios to be about normal
 

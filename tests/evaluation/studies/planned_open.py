@@ -20,14 +20,10 @@ from scipy import optimize, special
 from evaluation.drawn_counts import draw_counts
 from evaluation.studies.open_populations import told_steps
 from evaluation.studies.study import Study
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.open_strings.decoding import decode_open_strings
-from hubbub.planning.goals import Plan
-from hubbub.planning.noise import Budget
-from hubbub.planning.search import plan
-from hubbub.planning.strings import PLAIN, OpenGoal, choose_steps, open_test
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.simulations.populations import LISTS
+from hubbub.inference import FloatArray, decode_open_strings
+from hubbub.planning import PLAIN, Budget, OpenGoal, Plan, choose_steps, open_test, plan
+from hubbub.protocol import OpenStringType
+from hubbub.simulations import LISTS
 
 _NAMES = 8
 """Length of names that the planner is told; of domains it is told their own, and their letters."""

@@ -20,21 +20,20 @@ from evaluation.drawn_counts import draw_cells, draw_counts
 from evaluation.studies.cases import draw_records
 from evaluation.studies.study import Study
 from hubbub.decoder import CohortCounts, Correction, count_records, decode
-from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.candidates import hashed
-from hubbub.inference.categories.shares import estimate_categories
-from hubbub.inference.likelihood.decoding import decode_reports
-from hubbub.inference.packed import pack
-from hubbub.planning.categories import CategoriesGoal, categories_goal
-from hubbub.planning.goals import Goal, Plan, Schedule
-from hubbub.planning.limits import DetectionMethod, DetectionTest
-from hubbub.planning.noise import Budget
-from hubbub.planning.search import plan
-from hubbub.planning.strings import StringsGoal
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.registry import Registry
-from hubbub.protocol.responses import UNARY
+from hubbub.inference import FloatArray, IntArray, decode_reports, estimate_categories, hashed, pack
+from hubbub.planning import (
+    Budget,
+    CategoriesGoal,
+    DetectionMethod,
+    DetectionTest,
+    Goal,
+    Plan,
+    Schedule,
+    StringsGoal,
+    categories_goal,
+    plan,
+)
+from hubbub.protocol import UNARY, Metric, RapporParams, Registry
 
 REQUESTS = 20
 _SEED = 31

@@ -20,16 +20,18 @@ from evaluation.laboratory import seed_of
 from evaluation.studies.regimes import ALPHA, completed, timed
 from evaluation.studies.study import Study, means
 from hubbub.decoder import CohortCounts, Correction, count_records, decode
-from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.candidates import hashed
-from hubbub.inference.packed import PackedReports, pack
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.experiments.experiment import Scenario, make_scenario
-from hubbub.simulations.experiments.scoring import score_decoding
-from hubbub.simulations.populations import family_shares, made_up
-from hubbub.simulations.simulated_clients.bernoulli import true_bits
-from hubbub.simulations.simulated_clients.clients import LongitudinalClients, as_records
+from hubbub.inference import ONCE_OF_REPORTS, FloatArray, IntArray, PackedReports, hashed, pack
+from hubbub.protocol import RapporParams
+from hubbub.simulations import (
+    LongitudinalClients,
+    Scenario,
+    as_records,
+    family_shares,
+    made_up,
+    make_scenario,
+    score_decoding,
+    true_bits,
+)
 
 DISTRIBUTIONS = {
     "unif": "uniform",

@@ -26,16 +26,24 @@ from evaluation.measured_table import MeasuredTable
 from evaluation.studies.cases import draw_records
 from evaluation.studies.study import OUTPUT, show, shown
 from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, decode
-from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.candidates import Candidates, hashed
-from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.choice import Choice, Method, expected_seconds, is_worthwhile
-from hubbub.inference.packed import PackedReports, pack
-from hubbub.inference.parallel import cores
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.protocol.params import RapporParams
-from hubbub.reporting.command_line import progress_bar
-from hubbub.simulations.populations import family_shares
+from hubbub.inference import (
+    ONCE_OF_REPORTS,
+    BoolArray,
+    Candidates,
+    Choice,
+    FloatArray,
+    Method,
+    PackedReports,
+    UndecodableError,
+    cores,
+    expected_seconds,
+    hashed,
+    is_worthwhile,
+    pack,
+)
+from hubbub.protocol import RapporParams
+from hubbub.reporting import progress_bar
+from hubbub.simulations import family_shares
 
 ALPHA = 0.05
 MOST_WHOLE = 200_000

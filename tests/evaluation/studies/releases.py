@@ -18,7 +18,7 @@ from scipy import optimize, stats
 
 from evaluation.measured_table import MeasuredTable
 from evaluation.studies.study import show, shown
-from hubbub.inference.arrays import FloatArray
+from hubbub.inference import FloatArray
 from hubbub.release.estimators import run_estimator
 from hubbub.release.mechanisms.counts import (
     Mechanism,

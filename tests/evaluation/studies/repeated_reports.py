@@ -19,26 +19,35 @@ from evaluation.laboratory import Figure
 from evaluation.studies.study import Study, means
 from factories import make_metric
 from hubbub.decoder import CohortCounts, decode
-from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.candidates import hashed
-from hubbub.inference.categories.decoding import decode_categories
-from hubbub.inference.counts import count_records
-from hubbub.inference.decoding import Decoding
-from hubbub.inference.joint.decoding import decode_joint
-from hubbub.inference.joint.table import FieldLabels
-from hubbub.inference.likelihood.decoding import decode_reports
-from hubbub.inference.open_strings.decoding import decode_open_strings
-from hubbub.inference.packed import pack
-from hubbub.inference.repeated_reports import ONCE, RepeatedReports, repeats_of
-from hubbub.protocol.metric_types.base import MetricType, Value
-from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.simulated_clients.bernoulli import true_bits
-from hubbub.simulations.simulated_clients.clients import as_records
+from hubbub.inference import (
+    ONCE,
+    BoolArray,
+    Decoding,
+    FieldLabels,
+    FloatArray,
+    RepeatedReports,
+    count_records,
+    decode_categories,
+    decode_joint,
+    decode_open_strings,
+    decode_reports,
+    hashed,
+    pack,
+    repeats_of,
+)
+from hubbub.protocol import (
+    EnumType,
+    Field,
+    JointType,
+    Metric,
+    MetricType,
+    OpenStringType,
+    OrdinalType,
+    RapporParams,
+    StringType,
+    Value,
+)
+from hubbub.simulations import as_records, true_bits
 
 DAYS = (1, 7, 30, 365)
 FIRST = dt.date(2026, 1, 1)

@@ -16,10 +16,7 @@ from evaluation.studies.arms import Arms, CategoryArms, NumberArms, StringArms, 
 from evaluation.studies.categories import PAPER
 from evaluation.studies.study import Study, means
 from factories import make_params
-from hubbub.inference.arrays import BoolArray
-from hubbub.inference.comparison import Comparison, Groups, ReportGroup
-from hubbub.inference.testing.looks import OneLook
-from hubbub.inference.testing.multiple_testing import log_q_values
+from hubbub.inference import BoolArray, Comparison, Groups, OneLook, ReportGroup, log_q_values
 
 LOOKS = 30
 

@@ -17,8 +17,8 @@ import click
 
 from evaluation.laboratory import Case, Figure, Progress, no_progress, run_trials
 from evaluation.measured_table import ENDINGS, MeasuredTable
-from hubbub.inference.parallel import cores
-from hubbub.reporting.command_line import progress_bar
+from hubbub.inference import cores
+from hubbub.reporting import progress_bar
 
 Columns = Mapping[str, Callable[[Any, Sequence[Any]], object]]
 """By heading, what a cell shows of a case and the scores of its trials."""

@@ -18,9 +18,7 @@ from scipy import special
 
 from hubbub.client import Encoder, Metric, RapporParams, Report
 from hubbub.client.encoder import PermanentResponse
-from hubbub.protocol.metric_types.base import MetricType, Value
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.joint import JointType
+from hubbub.protocol import BooleanType, EnumType, JointType, MetricType, OrdinalType, Value
 from significance import FloatArray, IntArray, unpack
 
 _PAIRS = 300

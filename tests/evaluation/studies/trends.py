@@ -8,8 +8,7 @@ do nothing of it (docs/measured/estimates.md).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Sequence, Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -20,16 +19,21 @@ import numpy as np
 from evaluation.studies.study import Study, means
 from factories import make_metric, make_params
 from hubbub.decoder import CohortCounts, Decoding, count_records, decode
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
-from hubbub.inference.candidates import bit_positions, hashed
-from hubbub.inference.likelihood.decoding import decode_reports
-from hubbub.inference.packed import pack
-from hubbub.inference.trends.decoding import Trends, decode_category_days, decode_days
-from hubbub.inference.trends.whole_reports import decode_whole_days
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.simulated_clients.clients import as_records
+from hubbub.inference import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Trends,
+    bit_positions,
+    decode_category_days,
+    decode_days,
+    decode_reports,
+    decode_whole_days,
+    hashed,
+    pack,
+)
+from hubbub.protocol import BooleanType, EnumType, Metric, RapporParams
+from hubbub.simulations import as_records
 
 PARAMS = make_params(k=32, h=2, m=8, f=0.5, p=0.25, q=0.75)
 VALUES = tuple(f"value {i}" for i in range(18))

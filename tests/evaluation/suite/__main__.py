@@ -7,9 +7,8 @@ import click
 from evaluation.suite.bounds import promises_kept
 from evaluation.suite.matrix import all_cases, matching, quick_cases, run_suite
 from evaluation.suite.result import suite_estimates
-from hubbub.inference.parallel import cores
-from hubbub.reporting.command_line import cli_errors, progress_bar
-from hubbub.reporting.writers import check_output_option, write_results
+from hubbub.inference import cores
+from hubbub.reporting import check_output_option, cli_errors, progress_bar, write_results
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

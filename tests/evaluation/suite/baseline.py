@@ -17,12 +17,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import linalg
 
-from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.candidates import bit_positions, hashed, make_design
-from hubbub.inference.counts import CohortCounts, estimate_bits, variance_of_one
-from hubbub.inference.regression.search import Search
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.params import RapporParams
+from hubbub.inference import (
+    BoolArray,
+    Correction,
+    FloatArray,
+    Search,
+    bit_positions,
+    estimate_bits,
+    hashed,
+    make_design,
+    variance_of_one,
+)
+from hubbub.inference.counts import CohortCounts
+from hubbub.protocol import RapporParams
 
 _STD_ERRORS = 2.0
 """google/rappor's decoder keeps what is above so many."""

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from evaluation.laboratory import ALARM, UNKNOWN, Figure
-from hubbub.simulations.experiments.scoring import Coverage, JointScore, Score
+from hubbub.simulations import Coverage, JointScore, Score
 
 ScoreT = TypeVar("ScoreT", Score, JointScore)
 

@@ -18,32 +18,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluation.suite.bounds import (
-    CaseResult,
-    CellsTrial,
-    TableBounds,
-    judge_enum,
-    judge_table,
-)
-from hubbub.planning.noise import subset_params, subset_within
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.responses import UNARY, Response
-from hubbub.simulations.experiments.scoring import JointScore, Score
-from hubbub.simulations.experiments.tables import (
+from evaluation.suite.bounds import CaseResult, CellsTrial, TableBounds, judge_enum, judge_table
+from hubbub.planning import subset_params, subset_within
+from hubbub.protocol import UNARY, EnumType, RapporParams, Response
+from hubbub.simulations import (
+    HASHED,
     PARTNERS,
     CategoryExperiment,
     JointExperiment,
-    run_categories,
-    run_joint,
-)
-from hubbub.simulations.populations import (
-    HASHED,
+    JointScore,
     Population,
+    Score,
     family_shares,
     joint_population,
     made_up,
     parse_sizes,
+    run_categories,
+    run_joint,
 )
 
 _MILLION, _FEW = 1_000_000, 30_000

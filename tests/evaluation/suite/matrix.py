@@ -29,12 +29,18 @@ from evaluation.suite.cells_matrix import (
     quick_joint_cases,
 )
 from evaluation.suite.open_matrix import OpenCase, open_cases, quick_open_cases
-from hubbub.inference.decoding import decode
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.experiments.experiment import Scenario, collect, make_scenario
-from hubbub.simulations.experiments.scoring import mass_covered, score, score_decoding
-from hubbub.simulations.populations import family_shares, made_up
+from hubbub.inference import ONCE_OF_REPORTS, decode
+from hubbub.protocol import RapporParams
+from hubbub.simulations import (
+    Scenario,
+    collect,
+    family_shares,
+    made_up,
+    make_scenario,
+    mass_covered,
+    score,
+    score_decoding,
+)
 
 DISTRIBUTIONS = ("uniform", "exponential", "gauss", "zipf:1", "zipf:1.5")
 FILTERS = (

@@ -16,22 +16,18 @@ import numpy as np
 
 from evaluation.laboratory import seed_of
 from evaluation.suite.bounds import ALPHA, CaseResult, StringsTrial, judge_strings
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.decoding import decode
-from hubbub.inference.open_strings.decoding import decode_open_strings
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.params import RapporParams
-from hubbub.simulations.experiments.scoring import (
+from hubbub.inference import ONCE_OF_REPORTS, FloatArray, decode, decode_open_strings
+from hubbub.protocol import OpenStringType, RapporParams
+from hubbub.simulations import (
+    LISTS,
     DecodedShares,
+    Population,
+    ReportingPlan,
+    family_shares,
     held_shares,
     mass_covered,
-    score,
-)
-from hubbub.simulations.populations import LISTS, Population, family_shares
-from hubbub.simulations.simulated_clients.population_sampler import (
-    ReportingPlan,
     sample_population,
+    score,
 )
 
 _MILLION = 1_000_000

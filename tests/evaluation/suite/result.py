@@ -7,15 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 from evaluation.laboratory import Figure
-from evaluation.suite.bounds import (
-    CaseResult,
-    oracle_ratios,
-    promises_kept,
-    variation_ratios,
+from evaluation.suite.bounds import CaseResult, oracle_ratios, promises_kept, variation_ratios
+from hubbub.protocol import counted
+from hubbub.reporting import (
+    Estimates,
+    Finding,
+    Heading,
+    Level,
+    Line,
+    Page,
+    Section,
+    Table,
+    columns_from,
 )
-from hubbub.protocol.plurals import counted
-from hubbub.reporting.estimates import Estimates, Heading, Line, Page, Section, Table, columns_from
-from hubbub.reporting.findings import Finding, Level
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
     ("case", lambda r: r.case),

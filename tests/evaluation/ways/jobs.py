@@ -15,15 +15,10 @@ from factories import make_metric, make_params
 from hubbub.decoder.candidates import read_list
 from hubbub.decoder.engines import ENGINES, LOCAL, open_engine
 from hubbub.decoder.reports import StoredReports, load_reports
-from hubbub.inference.anomalies import AnomalyDetector
-from hubbub.inference.candidates import hashed
-from hubbub.inference.decoding import Decoding, decode
-from hubbub.inference.likelihood.choice import Choice, Method
-from hubbub.protocol.counts import CohortCounts
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import Records, record_width
-from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
-from hubbub.storage.files.parquet import write_records
+from hubbub.inference import AnomalyDetector, Choice, Decoding, Method, decode, hashed
+from hubbub.protocol import CohortCounts, Metric, Records, record_width
+from hubbub.simulations import SimulatedClients, as_records
+from hubbub.storage import write_records
 
 COUNTED = make_metric(params=make_params(k=128, m=64))
 DECODED = make_metric(params=make_params(k=64, h=2, m=32))

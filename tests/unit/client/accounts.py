@@ -19,7 +19,7 @@ from hubbub.client.ledger import Account, AnswerKey, Charges
 from hubbub.client.outbox import DATABASE
 from hubbub.client.recorder import Recorder
 from hubbub.client.state import open_state, read_account
-from hubbub.protocol.metric_types.base import Value
+from hubbub.protocol import Value
 
 SETTINGS = DeliverySettings(100, 3600.0, 2**24, 1.0, 1.0)
 MOST_PENDING = 10_000

@@ -12,7 +12,7 @@ from factories import make_metric, make_registry, make_report, make_secret
 from hubbub.client import Registry
 from hubbub.client.outbox import DATABASE, LeasedBatch, Outbox, spool
 from hubbub.client.state import open_state
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol import EnumType
 
 SECRET = make_secret()
 REGISTRY = make_registry(

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from evaluation.reference import histories
-from evaluation.reference.account import Account as ReferenceAccount
-from evaluation.reference.account import Json
+from evaluation.reference.account import Account as ReferenceAccount, Json
 from evaluation.reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
 from evaluation.reference.schedule import DAY
 from factories import APPLICATION, make_metric, make_params, make_registry
@@ -22,8 +20,7 @@ from hubbub.client import Metric, Registry, Report
 from hubbub.client.ledger import AnswerKey
 from hubbub.client.outbox import Outbox
 from hubbub.client.state import open_state, read_account, replace_secret
-from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType
+from hubbub.protocol import BooleanType, EnumType, Value
 from parameters import examples
 from unit.client.accounts import (
     REFUSED,

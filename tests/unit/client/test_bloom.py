@@ -3,13 +3,12 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from evaluation.reference import protocol
 from factories import make_params
 from hubbub.client import EncodingError
-from hubbub.protocol.bloom import MAX_VALUE_BYTES, bit_positions, bloom_bits, canonical_bytes
+from hubbub.protocol import MAX_VALUE_BYTES, bit_positions, bloom_bits, canonical_bytes
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 

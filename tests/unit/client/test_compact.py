@@ -1,14 +1,12 @@
 """The compact form of batches: one for each batch."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from evaluation.reference import compact as reference
 from factories import make_report
 from hubbub.client import Batch, Report
-from hubbub.protocol.errors import CompactError
-from hubbub.protocol.wire import batch_to_compact
+from hubbub.protocol import CompactError, batch_to_compact
 
 _ID = "0123456789abcdef" * 2
 

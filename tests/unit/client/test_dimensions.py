@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.client.encoder import SECRET_BYTES, Encoder
-from hubbub.protocol.dimensions import (
+from hubbub.client import Encoder
+from hubbub.client.encoder import SECRET_BYTES
+from hubbub.protocol import (
     LONGEST_SLICE,
     MOST_SLICES,
     Dimension,
+    MetricError,
+    Registry,
+    check_compatible,
     is_slice,
     longest_slice,
     parse_slice,
     pooled,
     slice_of,
 )
-from hubbub.protocol.errors import MetricError
-from hubbub.protocol.registry import Registry, check_compatible
 
 _PLATFORM = Dimension("platform", ("windows", "mac", "linux"))
 _RELEASE = Dimension("release", pattern=r"\d+\.\d+")

@@ -8,7 +8,7 @@ import pytest
 
 from factories import make_metric, make_params, make_secret, report_bits, seeded_stream
 from hubbub.client import Encoder, EncodingError, StateError
-from hubbub.protocol.bloom import bloom_bits
+from hubbub.protocol import bloom_bits
 
 BITS = bloom_bits("example.com", 3, make_params())
 

@@ -7,12 +7,12 @@ import pytest
 
 from factories import make_registry
 from hubbub.client import (
+    AsyncTelemetry,
     AsyncTelemetryProtocol,
     SyncTelemetryProtocol,
     Telemetry,
     TelemetryProtocol,
 )
-from hubbub.client.aio import AsyncTelemetry
 from hubbub.client.testing import AsyncRecordingTelemetry, RecordingTelemetry
 
 NOWHERE = "http://127.0.0.1:9"

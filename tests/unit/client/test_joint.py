@@ -9,16 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from evaluation.reference import protocol
 from evaluation.studies.joint_fields import noise, side_by_side
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
 from hubbub.client import Encoder, EncodingError, MetricError, Registry, Telemetry
 from hubbub.client.testing import AsyncRecordingTelemetry, RecordingTelemetry
-from hubbub.protocol.bloom import byte_positions
-from hubbub.protocol.metric_types.joint import RESULT_COLUMNS, number_of_values
+from hubbub.protocol import RESULT_COLUMNS, byte_positions, number_of_values
 from unit.client.accounts import DiskClient, MemoryClient
 from unit.client.types_of_metrics import (
     CELLS,

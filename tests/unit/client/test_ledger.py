@@ -3,17 +3,11 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client import Registry
-from hubbub.client.ledger import (
-    AnswerKey,
-    ClientLedger,
-    LedgerRow,
-    Verdict,
-)
+from hubbub.client.ledger import AnswerKey, ClientLedger, LedgerRow, Verdict
 
 HOMEPAGE = make_metric()
 REPORT, PERMANENT = HOMEPAGE.epsilon_report, HOMEPAGE.epsilon_permanent

@@ -3,8 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml

@@ -8,8 +8,7 @@ import pytest
 
 from factories import make_metric, make_params, make_registry, registry_toml
 from hubbub.client import MetricError, Registry, UnknownMetricError, check_compatible
-from hubbub.protocol.metric_types.enums import OrdinalType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol import OpenStringType, OrdinalType
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"
 

@@ -7,23 +7,17 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
-from hubbub.client import Registry, Telemetry
-from hubbub.client.encoder import Encoder
+from hubbub.client import Encoder, Registry, Telemetry
 from hubbub.client.ledger import REPORTED_IN_PERIOD, WAITING, Account
 from hubbub.client.outbox import DATABASE
 from hubbub.client.recorder import Recorder
 from hubbub.client.schedule import first_day, period_at
 from hubbub.client.state import open_state
 from hubbub.client.testing import RecordingTelemetry
-from hubbub.protocol.errors import UnknownCategoryError
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metrics import SECONDS_A_DAY
-from hubbub.protocol.registry import Group
-from hubbub.protocol.responses import Subset
+from hubbub.protocol import SECONDS_A_DAY, EnumType, Group, Subset, UnknownCategoryError
 from parameters import examples
 from unit.client.accounts import Process, _take
 

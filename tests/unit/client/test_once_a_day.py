@@ -15,8 +15,7 @@ from hubbub.client.ledger import REPLACED_BY_NEWER, REPORTED_TODAY
 from hubbub.client.outbox import DATABASE, LeasedBatch
 from hubbub.client.state import replace_secret
 from hubbub.client.transport import Answer, Outcome
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metrics import SECONDS_A_DAY
+from hubbub.protocol import SECONDS_A_DAY, EnumType
 from unit.client.accounts import Process
 
 NOON = 20_000.5 * SECONDS_A_DAY

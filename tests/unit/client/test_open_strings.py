@@ -3,14 +3,13 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
 from hubbub.client import Encoder, EncodingError, Registry
 from hubbub.client.state import open_state
-from hubbub.protocol.bloom import bloom_bits, canonical_bytes
+from hubbub.protocol import bloom_bits, canonical_bytes
 from unit.client.accounts import DiskClient, MemoryClient, Outcome
 from unit.client.types_of_metrics import OPEN_TEXT, OpenStringType
 

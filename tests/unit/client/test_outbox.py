@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from evaluation.reference import compact as reference
@@ -26,8 +25,7 @@ from hubbub.client.outbox import (
     Outbox,
     spool,
 )
-from hubbub.protocol.errors import UnavailableError
-from hubbub.protocol.wire import batch_to_compact
+from hubbub.protocol import UnavailableError, batch_to_compact
 from parameters import examples
 from unit.client.outboxes import (
     LEASE_SECONDS,

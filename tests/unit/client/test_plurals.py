@@ -1,4 +1,4 @@
-from hubbub.protocol.plurals import counted
+from hubbub.protocol import counted
 
 
 def test_one_thing_has_no_s():

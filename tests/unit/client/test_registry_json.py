@@ -9,14 +9,20 @@ import pytest
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric, RapporParams, Registry
-from hubbub.protocol.dimensions import Dimension
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.registry import main
-from hubbub.protocol.responses import Subset, Window
+from hubbub.protocol import (
+    BooleanType,
+    Dimension,
+    EnumType,
+    Field,
+    JointType,
+    NumberType,
+    OpenStringType,
+    OrdinalType,
+    StringType,
+    Subset,
+    Window,
+    main,
+)
 from unit.javascript.node import CLIENT, run_node
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"

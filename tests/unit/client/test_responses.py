@@ -5,16 +5,23 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_metric, make_params, make_registry, registry_toml
 from hubbub.client import MetricError, RapporParams, Registry
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.registry import Group, check_compatible
-from hubbub.protocol.responses import UNARY, Subset, Window, response_of
+from hubbub.protocol import (
+    UNARY,
+    BooleanType,
+    EnumType,
+    Field,
+    Group,
+    JointType,
+    NumberType,
+    Subset,
+    Window,
+    check_compatible,
+    response_of,
+)
 
 HEAD = 'application = "a"\n'
 COMMON = 'version = 1\ndescription = "d"\nowner = "o"\nexpires = 2099-01-01\n'

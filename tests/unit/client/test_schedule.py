@@ -3,13 +3,11 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import APPLICATION, make_metric, make_params, make_secret
 from hubbub.client.schedule import chosen, first_day, period_at
-from hubbub.protocol.metrics import SECONDS_A_DAY, most_answers
-from hubbub.protocol.registry import Group
+from hubbub.protocol import SECONDS_A_DAY, Group, most_answers
 
 CLIENTS = 4000
 ONCE = make_metric("crash", mode="once", params=make_params(f=0.0), period_days=5)

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hubbub.client import MetricError, Registry
-from hubbub.protocol import keys
-from hubbub.protocol.keys import ADDRESS, json_schema
+from hubbub.protocol import ADDRESS, json_schema, keys
 from parameters import examples
 
 ROOT = Path(__file__).parents[3]

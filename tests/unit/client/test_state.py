@@ -40,7 +40,7 @@ from hubbub.client.state import (
     save_account,
     save_definitions,
 )
-from hubbub.protocol.errors import ForgottenError, ReplacedSecretError, UnavailableError
+from hubbub.protocol import ForgottenError, ReplacedSecretError, UnavailableError
 
 REGISTRY = make_registry()
 HOMEPAGE = REGISTRY["homepage"]

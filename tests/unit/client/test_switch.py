@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
 from hubbub.client import Registry
@@ -20,14 +19,14 @@ from hubbub.client.recorder import Recorder
 from hubbub.client.schedule import NOT_SAMPLED, SWITCHED_OFF, Switch, first_day, sample_draw
 from hubbub.client.state import open_state
 from hubbub.client.transport import Answer, Outcome, switch_address
-from hubbub.protocol.errors import SwitchError
-from hubbub.protocol.switch import (
+from hubbub.protocol import (
     CLOCK_SKEW,
     LEAST_RATE,
     MOST_BYTES,
     Rate,
     SigningKey,
     SwitchDocument,
+    SwitchError,
     SwitchFile,
     VerifyKey,
     parse_document,

@@ -11,7 +11,7 @@ import pytest
 from factories import make_metric, make_params, make_registry
 from hubbub.client import EncodingError, Telemetry, UnknownCategoryError, UnknownMetricError
 from hubbub.client.testing import AsyncRecordingTelemetry, RecordingTelemetry
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType
+from hubbub.protocol import BooleanType, EnumType
 
 REGISTRY = make_registry(
     make_metric(max_values=2),

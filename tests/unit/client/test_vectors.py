@@ -24,13 +24,17 @@ from hubbub.client import (
 from hubbub.client.encoder import draw_cells
 from hubbub.client.randomness import BernoulliSampler, KeyedStream
 from hubbub.client.schedule import chosen, first_day
-from hubbub.protocol.bloom import bit_positions, bloom_bits, canonical_bytes
-from hubbub.protocol.metric_types.base import MetricType
-from hubbub.protocol.metric_types.joint import JointType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.registry import Group
-from hubbub.protocol.wire import batch_to_compact
+from hubbub.protocol import (
+    Group,
+    JointType,
+    Metric,
+    MetricType,
+    OpenStringType,
+    batch_to_compact,
+    bit_positions,
+    bloom_bits,
+    canonical_bytes,
+)
 from parameters import quick_but
 from unit.client.accounts import DiskClient, MemoryClient, Outcome, registry_of
 

@@ -4,12 +4,11 @@ import base64
 import json
 import re
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_report
 from hubbub.client import Batch, batch_to_json
-from hubbub.protocol.wire import EMPTY_BODY_BYTES, json_size, new_batch_id
+from hubbub.protocol import EMPTY_BODY_BYTES, json_size, new_batch_id
 
 
 def test_batch_is_the_json_of_the_protocol():

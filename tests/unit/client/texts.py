@@ -13,15 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from factories import make_metric, make_params, registry_toml
-from hubbub.client import Metric, RapporParams, Registry, Report
+from hubbub.client import Metric, MetricSpending, RapporParams, Registry, Report, Spending
 from hubbub.client.explanations import describe_forgetting, describe_preview, explain
-from hubbub.client.ledger import MetricSpending, Spending, Verdict
-from hubbub.protocol.dimensions import Dimension
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.responses import Subset, Window
+from hubbub.client.ledger import Verdict
+from hubbub.protocol import (
+    BooleanType,
+    Dimension,
+    EnumType,
+    Field,
+    JointType,
+    NumberType,
+    OpenStringType,
+    OrdinalType,
+    Subset,
+    Window,
+)
 from unit.client.accounts import registry_of
 
 FILE = Path(__file__).with_name("texts.json")

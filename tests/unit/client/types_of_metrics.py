@@ -1,9 +1,15 @@
 """One metric type of each sort, as the tests of metrics use them."""
 
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.joint import Field, FieldType, JointType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol import (
+    BooleanType,
+    EnumType,
+    Field,
+    FieldType,
+    JointType,
+    OpenStringType,
+    OrdinalType,
+    StringType,
+)
 
 COLOURS = EnumType(("red", "green", "blue"))
 TABS = OrdinalType((1.0, 10.0, 100.0))

@@ -4,7 +4,7 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Iterable
 
-from hubbub.protocol.records import Records
+from hubbub.protocol import Records
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
 
 HOMEPAGE = MetricVersion("homepage", 1)

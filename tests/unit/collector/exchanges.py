@@ -8,16 +8,20 @@ from pathlib import Path
 
 from factories import make_metric
 from hubbub.client import Metric
-from hubbub.protocol.records import Records, record_width
-from hubbub.storage import MetricVersion, NewBatch, Reader, Store, StoredRecords
-from hubbub.storage.files.exports import (
+from hubbub.protocol import Records, record_width
+from hubbub.storage import (
+    MetricVersion,
+    NewBatch,
     Partition,
+    Reader,
     ReportFile,
+    Store,
+    StoredRecords,
     export_partitions,
     plan_export,
+    read_records,
     report_files,
 )
-from hubbub.storage.files.parquet import read_records
 
 DAY = dt.date(2026, 3, 14)
 Contents = Mapping[Partition, Counter[bytes]]

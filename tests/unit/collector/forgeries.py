@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from hubbub.protocol.records import Records
+from hubbub.protocol import Records
 
 
 def records_of(bits: npt.ArrayLike, cohorts: npt.ArrayLike = 0) -> Records:

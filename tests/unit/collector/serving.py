@@ -7,9 +7,7 @@ from pathlib import Path
 import aiohttp
 
 from hubbub.client import Batch, batch_to_json
-from hubbub.collector.config import Settings
-from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.service import Ingest, Ports, ServiceFiles, running_ingest
+from hubbub.collector import Ingest, Metrics, Ports, ServiceFiles, Settings, running_ingest
 from hubbub.storage import Store, open_store
 
 

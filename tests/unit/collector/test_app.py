@@ -6,7 +6,7 @@ import sqlite3
 
 from factories import make_report
 from hubbub.client import Batch
-from hubbub.collector.ingest.reader import BatchReader
+from hubbub.collector import BatchReader
 from unit.collector.event_loop import in_event_loop
 from unit.collector.serving import post, serving
 

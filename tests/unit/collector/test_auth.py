@@ -7,15 +7,17 @@ import re
 
 import pytest
 
-from hubbub.collector.access import (
+from hubbub.collector import (
     AdminGate,
+    AdminToken,
     AuthError,
     IngestGate,
+    IngestKey,
     Purpose,
+    Scope,
     generate_secret,
     is_secret,
 )
-from hubbub.collector.config import AdminToken, IngestKey, Scope
 
 TODAY = dt.date(2027, 6, 15)
 YESTERDAY, TOMORROW = TODAY - dt.timedelta(1), TODAY + dt.timedelta(1)

@@ -6,13 +6,18 @@ from scipy import stats
 
 from factories import make_metric, make_params, seeded_stream
 from hubbub.client.encoder import draw_cells
-from hubbub.collector.operations.page import parameters
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.poisoning import CohortSpread, Repeats, RepeatSample, cohort_balance
-from hubbub.protocol.records import Records
-from hubbub.protocol.responses import Subset
-from hubbub.storage.reports import Declared
+from hubbub.collector import parameters
+from hubbub.protocol import (
+    CohortSpread,
+    EnumType,
+    Metric,
+    Records,
+    Repeats,
+    RepeatSample,
+    Subset,
+    cohort_balance,
+)
+from hubbub.storage import Declared
 
 ALARM = 1e-6
 

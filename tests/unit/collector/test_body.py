@@ -6,11 +6,9 @@ import zlib
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.collector.ingest.reader import check_encoding, decompress
-from hubbub.collector.problems import RefusalError
+from hubbub.collector import RefusalError, check_encoding, decompress
 
 _BODY = b'{"batch_id": "..."}' * 10
 

@@ -11,15 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from hubbub.collector import MOST_ENOUGH, Commit, GroupCommit, running_group_commit
 from hubbub.collector.ingest import commit as commit_module
-from hubbub.collector.ingest.commit import (
-    MOST_ENOUGH,
-    Commit,
-    GroupCommit,
-    running_group_commit,
-)
-from hubbub.storage import Store, open_store
-from hubbub.storage.errors import StoreError
+from hubbub.storage import Store, StoreError, open_store
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 

@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from evaluation.reference import compact as reference
-from hubbub.collector.ingest.compact_reader import CompactReader, ExpectedReports
-from hubbub.protocol.errors import CompactError, TooManyReportsError
+from hubbub.collector import CompactReader, ExpectedReports
+from hubbub.protocol import CompactError, TooManyReportsError
 from hubbub.storage import MetricVersion, NewBatch
 
 _VECTORS = Path(__file__).parents[3] / "docs" / "protocol" / "vectors" / "compact.json"

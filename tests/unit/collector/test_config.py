@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hubbub.collector.access import generate_secret
-from hubbub.collector.config import (
+from hubbub.collector import (
     AdminToken,
     ConfigError,
     IngestKey,
     Settings,
+    generate_secret,
     load,
     to_toml,
     toml_value,
 )
-from hubbub.storage.errors import mask
+from hubbub.storage import mask
 from website.tables import settings as settings_table
 
 HASH, OTHER_HASH = "0123456789abcdef" * 4, "fedcba9876543210" * 4

@@ -16,8 +16,8 @@ import pytest
 import trustme
 
 from hubbub.client import batch_to_json
+from hubbub.collector import Connections, room_within
 from hubbub.collector.serving import connections
-from hubbub.collector.serving.connections import Connections, room_within
 from service.posting import make_batch
 from unit.collector.event_loop import in_event_loop
 from unit.collector.serving import running

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.collector.operations.metrics import (
+from hubbub.collector import (
     CounterError,
     Metrics,
     MetricValues,

@@ -6,9 +6,14 @@ from pathlib import Path
 import pytest
 import trustme
 
-from hubbub.collector.access import generate_secret
-from hubbub.collector.config import AdminToken, IngestKey, Settings
-from hubbub.collector.operations.status import certificate_ends, expiries
+from hubbub.collector import (
+    AdminToken,
+    IngestKey,
+    Settings,
+    certificate_ends,
+    expiries,
+    generate_secret,
+)
 
 _DAY = dt.date(2027, 3, 14)
 _NEXT = dt.datetime(2027, 3, 15, tzinfo=dt.UTC)

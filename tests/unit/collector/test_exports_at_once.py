@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.exports import (
+from hubbub.storage import (
+    Location,
     Manifest,
     ReportFile,
+    ReportFileError,
     commit,
     read_manifest,
+    resolve,
 )
-from hubbub.storage.files.locations import Location, resolve
 
 SECONDS = 60
 REQUESTS = ("write_bytes", "entries", "remove", "read_bytes")

@@ -11,18 +11,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client import Metric
-from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.storage import MetricVersion, Store, open_store
-from hubbub.storage.errors import ReportFileError, StoreError
-from hubbub.storage.files.exports import Partition
-from hubbub.storage.files.importing import CHUNK_BYTES, Imported, find_sources, import_file
-from hubbub.storage.files.parquet import write_records
+from hubbub.protocol import EnumType, MetricError
+from hubbub.storage import (
+    CHUNK_BYTES,
+    Imported,
+    MetricVersion,
+    Partition,
+    ReportFileError,
+    Store,
+    StoreError,
+    find_sources,
+    import_file,
+    open_store,
+    write_records,
+)
 from parameters import examples
 from unit.collector.event_loop import in_event_loop
 from unit.collector.exchanges import DAY, Contents, contents, each, export_all, fill, make_reports

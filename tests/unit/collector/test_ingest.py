@@ -7,18 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from evaluation.reference import compact as reference
 from factories import make_metric, make_params, make_registry, make_report
 from hubbub.client import Batch, Report, batch_to_json
-from hubbub.collector.ingest.reader import BatchReader
-from hubbub.collector.problems import BatchError, refusal
-from hubbub.protocol import wire
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.records import Records, cohorts
-from hubbub.protocol.wire import batch_to_compact
+from hubbub.collector import BatchError, BatchReader, refusal
+from hubbub.protocol import OpenStringType, Records, batch_to_compact, cohorts, wire
 from hubbub.storage import Declared, MetricVersion, NewBatch
 
 _VECTORS = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hubbub.collector.access import generate_secret
+from hubbub.collector import generate_secret
 
 SECONDS = 60.0
 BEGIN = """

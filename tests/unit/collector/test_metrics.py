@@ -5,14 +5,7 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from hubbub.collector.operations.metrics import (
-    FAMILIES,
-    CounterName,
-    FamilyType,
-    Metrics,
-)
-from hubbub.collector.operations.publishing import Publisher
-from hubbub.collector.operations.status import History, Totals
+from hubbub.collector import FAMILIES, CounterName, FamilyType, History, Metrics, Publisher, Totals
 from website.tables import numbers as numbers_table
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from factories import make_metric, registry_toml
-from hubbub.collector.cli.stores import delete, export, import_, maintain
+from hubbub.collector import delete, export, import_, maintain
 from hubbub.storage import open_store
 from unit.collector.batches import HOMEPAGE, make_new_batch
 

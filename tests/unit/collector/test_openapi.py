@@ -11,12 +11,8 @@ import schemathesis
 
 from factories import make_metric, make_params, make_report
 from hubbub.client import Batch, Registry, batch_to_json
-from hubbub.collector.config import Settings
-from hubbub.collector.ingest.reader import ENCODINGS
-from hubbub.protocol.checks import NAME_PATTERN
-from hubbub.protocol.dimensions import LONGEST_SLICE
-from hubbub.protocol.keys import MOST_VERSION
-from hubbub.protocol.params import MOST_BITS, MOST_COHORTS
+from hubbub.collector import ENCODINGS, Settings
+from hubbub.protocol import LONGEST_SLICE, MOST_BITS, MOST_COHORTS, MOST_VERSION, NAME_PATTERN
 
 DOCUMENT = json.loads(files("hubbub.collector").joinpath("openapi.json").read_bytes())
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "metrics.toml"

@@ -14,17 +14,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params
-from hubbub.protocol.records import Records, record_width
-from hubbub.storage import MetricVersion, StoredCounts, StoredRecords, open_store
-from hubbub.storage.errors import ReportFileError, StoreError
-from hubbub.storage.files.exports import ParquetReader, Partition, plan_export
-from hubbub.storage.files.parquet import count_rows, read_records, write_records
-from hubbub.storage.mixing import BulkShuffle
+from hubbub.protocol import Records, record_width
+from hubbub.storage import (
+    BulkShuffle,
+    MetricVersion,
+    ParquetReader,
+    Partition,
+    ReportFileError,
+    StoredCounts,
+    StoredRecords,
+    StoreError,
+    count_rows,
+    open_store,
+    plan_export,
+    read_records,
+    write_records,
+)
 from significance import ALARM, z_limit
 from unit.collector.event_loop import in_event_loop
 from unit.collector.exchanges import DAY, contents, each, export_all, exported, fill, make_reports

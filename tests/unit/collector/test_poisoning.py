@@ -2,25 +2,28 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
-from hubbub.protocol.errors import ParameterError
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.poisoning import (
+from hubbub.protocol import (
+    BooleanType,
+    EnumType,
+    OpenStringType,
+    OrdinalType,
+    ParameterError,
+    Records,
     SetBits,
+    StringType,
+    Subset,
+    columns,
     forgery_shift,
     improbable,
     plausible_set_bits,
+    set_bits,
     set_bits_distribution,
 )
-from hubbub.protocol.records import Records, columns, set_bits
-from hubbub.protocol.responses import Subset
 from unit.collector.forgeries import joined, records_of
 
 TEXT = StringType()

@@ -6,9 +6,7 @@ import time
 import pytest
 
 from factories import make_metric, make_registry
-from hubbub.collector.operations.metrics import CounterName, Metrics
-from hubbub.collector.operations.publishing import Coarse, Publisher
-from hubbub.collector.operations.status import task_statuses
+from hubbub.collector import Coarse, CounterName, Metrics, Publisher, task_statuses
 
 _NAME = CounterName("reports", ("homepage", "1"))
 

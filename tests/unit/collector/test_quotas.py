@@ -3,11 +3,9 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.collector.access import Quotas, TokenBucket
-from hubbub.collector.config import LEAST_CHARGE, IngestKey
+from hubbub.collector import LEAST_CHARGE, IngestKey, Quotas, TokenBucket
 
 RATES = st.floats(1e-3, 1e9)
 BURSTS = st.integers(1, 10**6)

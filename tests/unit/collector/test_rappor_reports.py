@@ -5,13 +5,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.importing import read_report_csv
+from hubbub.storage import ReportFileError, read_report_csv
 
 _PARAMS = make_params(k=16, h=2, m=64)
 _HEADER = "client,cohort,bloom,prr,irr"

@@ -6,15 +6,12 @@ import tomllib
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_metric, make_params, make_registry
-from hubbub.collector.cli import main
-from hubbub.collector.cli.checking import changes, key_lines, line_of
-from hubbub.protocol.errors import MetricError
-from hubbub.protocol.registry import Registry
-from hubbub.reporting.findings import END_CODES, registry_ends
+from hubbub.collector import changes, key_lines, line_of, main
+from hubbub.protocol import MetricError, Registry
+from hubbub.reporting import END_CODES, registry_ends
 
 _TODAY = dt.date(2027, 3, 14)
 _THEME = """application = "com.example.app"

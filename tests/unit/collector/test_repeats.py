@@ -5,14 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.protocol.poisoning import Repeats, RepeatSample, chance_of_repeat, log_binomial_tails
-from hubbub.protocol.records import Records
+from hubbub.protocol import Records, Repeats, RepeatSample, chance_of_repeat, log_binomial_tails
 from unit.collector.forgeries import joined, records_of
 
 PARAMS = make_params(k=64)

@@ -11,36 +11,48 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_metric
+from hubbub.collector import (
+    MOST_SECTIONS_OF_SLICES,
+    MOST_STORED,
+    BatchError,
+    BatchReader,
+    SliceLimit,
+)
 from hubbub.collector.ingest import compact_reader
-from hubbub.collector.ingest.compact_reader import MOST_SECTIONS_OF_SLICES
-from hubbub.collector.ingest.reader import BatchReader
-from hubbub.collector.ingest.validator import MOST_STORED, SliceLimit
-from hubbub.collector.problems import BatchError
-from hubbub.protocol import dimensions
-from hubbub.protocol.dimensions import MOST_SLICES, Dimension, slice_of
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import MEDIA_TYPE, Batch, Report, batch_to_compact, batch_to_json
+from hubbub.protocol import (
+    MEDIA_TYPE,
+    MOST_SLICES,
+    Batch,
+    Dimension,
+    Metric,
+    Registry,
+    Report,
+    batch_to_compact,
+    batch_to_json,
+    dimensions,
+    slice_of,
+)
 from hubbub.storage import (
+    PAGES_AT_MOST,
+    Maintenance,
     MetricVersion,
     NewBatch,
+    ParquetReader,
     Reader,
+    ReportFileError,
     Store,
     StoredCounts,
     StoredRecords,
+    Where,
+    find_sources,
+    import_file,
     open_store,
+    segment_row,
+    values_of,
 )
-from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.exports import ParquetReader
-from hubbub.storage.files.importing import find_sources, import_file
-from hubbub.storage.maintenance import Maintenance
-from hubbub.storage.segments import segment_row
-from hubbub.storage.slices import Where, values_of
-from hubbub.storage.sqlite import PAGES_AT_MOST
 from unit.collector.batches import WIDTH, make_records
 from unit.collector.event_loop import in_event_loop
 from unit.collector.exchanges import export_all

@@ -5,12 +5,10 @@ import datetime as dt
 import tempfile
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_metric, make_params
-from hubbub.storage import DayCount, Declared, MetricVersion, NewBatch, open_store
-from hubbub.storage.errors import StoreError
+from hubbub.storage import DayCount, Declared, MetricVersion, NewBatch, StoreError, open_store
 from parameters import examples
 from unit.collector.batches import (
     HOMEPAGE,

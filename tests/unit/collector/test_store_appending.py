@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.storage import MetricVersion, NewBatch, Store, open_store
-from hubbub.storage import postgresql as postgresql_module
-from hubbub.storage.errors import StoreError
+from hubbub.storage import (
+    MetricVersion,
+    NewBatch,
+    Store,
+    StoreError,
+    open_store,
+    postgresql as postgresql_module,
+)
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_records, stored_segments
 from unit.collector.cut_connections import CuttingProxy, Fault, cutting_proxy
 from unit.collector.event_loop import in_event_loop

@@ -9,10 +9,14 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.util import await_only
 
-from hubbub.storage import NewBatch, Store, open_store
-from hubbub.storage import sqlite as sqlite_module
-from hubbub.storage.errors import StoreError
-from hubbub.storage.maintenance import Maintenance
+from hubbub.storage import (
+    Maintenance,
+    NewBatch,
+    Store,
+    StoreError,
+    open_store,
+    sqlite as sqlite_module,
+)
 from unit.collector.appends import listening
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments, two_stores
 from unit.collector.event_loop import in_event_loop

@@ -14,29 +14,33 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_metric, make_params
-from hubbub.collector.cli.stores import delete, maintain
-from hubbub.collector.config import ConfigError, load
-from hubbub.protocol.counts import KeptCounts, keep_counts, keep_none, pack_counts, unpack_counts
-from hubbub.protocol.errors import RecordsError
-from hubbub.protocol.records import Records
+from hubbub.collector import ConfigError, delete, load, maintain
+from hubbub.protocol import (
+    KeptCounts,
+    Records,
+    RecordsError,
+    keep_counts,
+    keep_none,
+    pack_counts,
+    unpack_counts,
+)
 from hubbub.storage import (
     DayCount,
+    DayGroup,
+    Maintenance,
     MetricVersion,
     NewBatch,
     Store,
     StoredCounts,
+    StoreError,
+    add_to_packed,
     counts,
     open_store,
     segments,
 )
-from hubbub.storage.counts import add_to_packed
-from hubbub.storage.errors import StoreError
-from hubbub.storage.maintenance import Maintenance
-from hubbub.storage.segments import DayGroup
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 

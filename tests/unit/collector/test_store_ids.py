@@ -11,10 +11,17 @@ import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from hubbub.storage import NewBatch, Store, open_store, sqlite
-from hubbub.storage.batch_ids import id_table, parse_id_tables, taking_day
-from hubbub.storage.errors import StoreError
-from hubbub.storage.maintenance import Maintenance
+from hubbub.storage import (
+    Maintenance,
+    NewBatch,
+    Store,
+    StoreError,
+    id_table,
+    open_store,
+    parse_id_tables,
+    sqlite,
+    taking_day,
+)
 from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch, two_stores
 from unit.collector.event_loop import in_event_loop

@@ -12,9 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from factories import make_metric
-from hubbub.storage import Declared, open_store, schema
-from hubbub.storage.errors import StoreError
-from hubbub.storage.schema import VERSION_TABLE, revisions
+from hubbub.storage import VERSION_TABLE, Declared, StoreError, open_store, revisions, schema
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 from unit.collector.next_version import EXPANDED, MIGRATIONS, NOW, SERVED_BY

@@ -9,16 +9,19 @@ from collections import Counter
 import pytest
 import sqlalchemy as sa
 
-from hubbub.storage import MetricVersion, NewBatch, Store, mixing, open_store
-from hubbub.storage.day_tables import APART, first_table, mixed_table, parse_day_table
-from hubbub.storage.errors import StoreError
-from unit.collector.batches import (
-    HOMEPAGE,
-    WIDTH,
-    make_new_batch,
-    make_records,
-    stored_segments,
+from hubbub.storage import (
+    APART,
+    MetricVersion,
+    NewBatch,
+    Store,
+    StoreError,
+    first_table,
+    mixed_table,
+    mixing,
+    open_store,
+    parse_day_table,
 )
+from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, make_records, stored_segments
 from unit.collector.event_loop import in_event_loop
 from unit.collector.mixers import start_mixer
 

@@ -12,8 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from databases import GUARDED
-from hubbub.storage import Store, open_store
-from hubbub.storage.errors import StoreError
+from hubbub.storage import Store, StoreError, open_store
 from hubbub.storage.schema import segments
 from unit.collector.batches import (
     HOMEPAGE,

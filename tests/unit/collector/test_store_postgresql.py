@@ -16,10 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from databases import GUARDED
 from factories import make_metric
-from hubbub.storage import open_store
-from hubbub.storage import postgresql as postgresql_module
-from hubbub.storage.day_tables import LOCK_ALL_DAYS
-from hubbub.storage.errors import StoreError
+from hubbub.storage import LOCK_ALL_DAYS, StoreError, open_store, postgresql as postgresql_module
 from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch, two_stores
 from unit.collector.event_loop import in_event_loop

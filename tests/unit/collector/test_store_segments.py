@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from factories import make_metric, make_params
-from hubbub.protocol.records import table
-from hubbub.storage import MetricVersion, NewBatch, Store, open_store, segments
-from hubbub.storage.errors import StoreError
+from hubbub.protocol import table
+from hubbub.storage import MetricVersion, NewBatch, Store, StoreError, open_store, segments
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 

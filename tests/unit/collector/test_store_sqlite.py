@@ -15,9 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from factories import make_metric
-from hubbub.storage import open_store, sqlite
-from hubbub.storage.batch_ids import id_table
-from hubbub.storage.errors import StoreError
+from hubbub.storage import StoreError, id_table, open_store, sqlite
 from unit.collector.appends import listening
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch
 from unit.collector.event_loop import in_event_loop

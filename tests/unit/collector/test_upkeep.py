@@ -13,9 +13,16 @@ import pytest
 from click.testing import CliRunner
 
 from factories import make_metric
-from hubbub.collector.cli.stores import delete, maintain
-from hubbub.storage import MetricVersion, NewBatch, Store, open_store
-from hubbub.storage.maintenance import STEPS, Maintenance, running_maintenance
+from hubbub.collector import delete, maintain
+from hubbub.storage import (
+    STEPS,
+    Maintenance,
+    MetricVersion,
+    NewBatch,
+    Store,
+    open_store,
+    running_maintenance,
+)
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
 

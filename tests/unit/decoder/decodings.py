@@ -8,12 +8,9 @@ from evaluation.studies.cases import count_simulated
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, Correction, Decoding, Summary
-from hubbub.inference.anomalies import AnomalyReport
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.decoding import Diagnostics
-from hubbub.inference.scanning import NO_GROUPS, CollisionGroups
-from hubbub.protocol.poisoning import CohortSpread, Repeats, SetBits
-from hubbub.reporting.wording import Provenance, Source, canonical, digest
+from hubbub.inference import NO_GROUPS, AnomalyReport, CollisionGroups, Diagnostics, FloatArray
+from hubbub.protocol import CohortSpread, Repeats, SetBits
+from hubbub.reporting import Provenance, Source, canonical, digest
 
 CLEAR = make_params(k=64, h=2, m=16, f=0.1, p=0.1, q=0.9)
 """Little noise: a few thousand reports tell a handful of strings apart."""

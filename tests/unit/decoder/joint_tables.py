@@ -6,15 +6,16 @@ import numpy as np
 
 from factories import make_metric
 from hubbub.client import RapporParams
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import estimate_categories
+from hubbub.inference import (
+    FieldLabels,
+    FloatArray,
+    JointEstimates,
+    estimate_categories,
+    normal_draws,
+    one_hot_estimates,
+)
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.joint.hashed import one_hot_estimates
-from hubbub.inference.joint.table import FieldLabels, JointEstimates, normal_draws
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import Metric
+from hubbub.protocol import BooleanType, EnumType, Field, JointType, Metric, StringType
 
 NAMES = ("crash", "driver", "place")
 BY_SITE = JointType((Field("site", StringType()), Field("secure", BooleanType())))

@@ -7,11 +7,23 @@ import numpy as np
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
-from hubbub.inference.candidates import Candidates, Design, bit_positions, make_design, mapped
-from hubbub.inference.counts import BitEstimates, variance_of_one
-from hubbub.inference.regression.model import Fit, ModelTerms, fit_members, unknown_column
-from hubbub.inference.regression.sparse_effects import Effects
+from hubbub.inference import (
+    BitEstimates,
+    BoolArray,
+    Candidates,
+    Design,
+    Effects,
+    Fit,
+    FloatArray,
+    IntArray,
+    ModelTerms,
+    bit_positions,
+    fit_members,
+    make_design,
+    mapped,
+    unknown_column,
+    variance_of_one,
+)
 
 PARAMS = make_params(k=32, h=2, m=8)
 SHARES = np.array([0.4, 0.2, 0.1, 0.05])

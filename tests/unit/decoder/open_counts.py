@@ -6,7 +6,7 @@ import numpy as np
 
 from hubbub.client import RapporParams
 from hubbub.inference.counts import CohortCounts
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol import OpenStringType
 
 
 def open_params(

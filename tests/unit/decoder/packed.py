@@ -5,11 +5,17 @@ from itertools import product
 import numpy as np
 
 from hubbub.client import RapporParams
-from hubbub.inference.arrays import ByteArray, FloatArray, IntArray, PositionArray
-from hubbub.inference.candidates import hashed
-from hubbub.inference.likelihood.sums import distinct_positions
-from hubbub.inference.packed import PackedReports, pack
-from hubbub.simulations.simulated_clients.clients import SimulatedClients
+from hubbub.inference import (
+    ByteArray,
+    FloatArray,
+    IntArray,
+    PackedReports,
+    PositionArray,
+    distinct_positions,
+    hashed,
+    pack,
+)
+from hubbub.simulations import SimulatedClients
 
 
 def records_of(held: dict[str, int], params: RapporParams, seed: int = 20140814) -> bytes:

@@ -6,10 +6,7 @@ from typing import BinaryIO
 
 from rich.console import Console
 
-from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.html import write_html
-from hubbub.reporting.text import show
-from hubbub.reporting.writers import write_csv, write_json, write_parquet
+from hubbub.reporting import Estimates, show, write_csv, write_html, write_json, write_parquet
 
 
 def csv_of(result: Estimates) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from factories import make_metric, make_params
 from hubbub.decoder.options import MIN_REPORTS
-from hubbub.protocol.records import Records
+from hubbub.protocol import Records
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from unit.collector.forgeries import records_of
 

@@ -9,27 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params
-from hubbub.decoder.type_decoder import decoder_of
-from hubbub.inference.params import DecodingParams
-from hubbub.inference.ratios import bit_ratios, filter_ratios
-from hubbub.planning.amplification import (
+from hubbub.decoder import decoder_of
+from hubbub.inference import DecodingParams, bit_ratios, filter_ratios
+from hubbub.planning import (
     amplify,
     blanket_delta,
     blanket_epsilon,
     central_epsilon,
     clone_delta,
+    most_periods,
     smallest_epsilon,
 )
-from hubbub.planning.histories import most_periods
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import BooleanType, EnumType, Field, JointType, RapporParams, StringType
 from parameters import examples
 
 N, DELTA = 100_000, 1e-6

@@ -7,9 +7,8 @@ import pytest
 
 from factories import make_metric, make_params
 from hubbub.client import Metric
-from hubbub.inference.anomalies import AnomalyDetector, AnomalyReport
-from hubbub.protocol.metric_types.enums import BooleanType
-from hubbub.protocol.records import Records
+from hubbub.inference import AnomalyDetector, AnomalyReport
+from hubbub.protocol import BooleanType, Records
 from unit.collector.forgeries import records_of
 
 METRIC = make_metric(params=make_params(m=8))

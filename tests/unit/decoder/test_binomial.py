@@ -2,7 +2,7 @@
 
 import pytest
 
-from hubbub.inference.binomial import at_most, more_than
+from hubbub.inference import at_most, more_than
 
 
 @pytest.mark.parametrize("n", [0, 1, 30, 2000])

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts
-from hubbub.inference.counts import estimate_bits, variance_of_one
+from hubbub.inference import estimate_bits, variance_of_one
 from significance import z_limit
 
 chances = st.floats(0.01, 0.99)

@@ -5,11 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from hubbub.planning.amplification import mean_positive_part
+from hubbub.planning import mean_positive_part
 from parameters import examples
 
 

@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import share_interval
-from hubbub.inference.testing.intervals import Z_CONFIDENCE
+from hubbub.inference import Z_CONFIDENCE, FloatArray, share_interval
 
 SE = 0.01
 FINE: FloatArray = np.linspace(-9, 9, 900_001)

@@ -14,15 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_params
 from hubbub.decoder import candidates as candidate_files
 from hubbub.decoder.candidates import read_list
-from hubbub.inference.candidates import bit_positions
-from hubbub.inference.errors import CandidateError
-from hubbub.protocol.bloom import MAX_VALUE_BYTES, canonical_bytes, hash_words
+from hubbub.inference import CandidateError, bit_positions
+from hubbub.protocol import MAX_VALUE_BYTES, canonical_bytes, hash_words
 
 E_ACUTE = "\N{LATIN SMALL LETTER E WITH ACUTE}"
 E_ACUTE_DECOMPOSED = unicodedata.normalize("NFD", E_ACUTE)

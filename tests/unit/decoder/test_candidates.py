@@ -4,12 +4,12 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.inference.candidates import (
+from hubbub.inference import (
+    CandidateError,
     bit_positions,
     hashed,
     joined,
@@ -18,7 +18,6 @@ from hubbub.inference.candidates import (
     of_words,
     words_of,
 )
-from hubbub.inference.errors import CandidateError
 from hubbub.protocol import bloom
 
 E_ACUTE = "\N{LATIN SMALL LETTER E WITH ACUTE}"

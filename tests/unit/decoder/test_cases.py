@@ -3,7 +3,7 @@
 import pytest
 
 from hubbub.decoder import decode_rappor
-from hubbub.protocol.errors import HubbubError
+from hubbub.protocol import HubbubError
 
 PARAMS = "k,h,m,p,q,f\n8,2,2,0.25,0.75,0\n"
 COUNTS = (

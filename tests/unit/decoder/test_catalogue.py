@@ -12,16 +12,16 @@ import pytest
 from click.testing import CliRunner
 
 from factories import make_metric, make_params, make_registry, registry_toml
-from hubbub.collector.cli import main
-from hubbub.planning.catalogue import INDEX, pages
-from hubbub.protocol.metric_types import (
+from hubbub.collector import main
+from hubbub.planning import INDEX, pages
+from hubbub.protocol import (
     METRIC_TYPES,
     BooleanType,
     EnumType,
     OpenStringType,
     OrdinalType,
+    Registry,
 )
-from hubbub.protocol.registry import Registry
 from unit.client.types_of_metrics import CELLS, HASHED
 
 _HOSTILE = "<script>alert('1')</script>\"&\u202e\u0007"

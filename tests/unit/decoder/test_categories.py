@@ -4,24 +4,22 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params
 from hubbub.client import Metric, RapporParams
 from hubbub.decoder import CohortCounts
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.decoding import decode_categories
-from hubbub.inference.categories.shares import (
+from hubbub.inference import (
     CategoryEstimates,
+    FloatArray,
+    UndecodableError,
+    decode_categories,
     estimate_categories,
     nearest_distribution,
     rate_covariance,
 )
-from hubbub.inference.errors import UndecodableError
-from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType
+from hubbub.protocol import BooleanType, EnumType, MetricError
 
 LOOSE = make_params(8, 1, 1, f=0.2, p=0.05, q=0.75)
 BACKWARDS = make_params(8, 1, 1, f=0.2, p=0.75, q=0.05)

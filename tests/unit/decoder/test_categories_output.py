@@ -11,10 +11,9 @@ import pytest
 
 from evaluation.studies.categories import LOOSE, TIGHT, CategoryCase, boolean, make_case, ordinal
 from factories import make_params
-from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.reporting.categories import categories_estimates
-from hubbub.reporting.strings import COLUMNS
+from hubbub.inference import CategoryDecoding, decode_categories
+from hubbub.protocol import EnumType
+from hubbub.reporting import COLUMNS, categories_estimates
 from unit.decoder.rendered import csv_of, html_of, json_of, shown
 
 COMMON = ("category", *COLUMNS[1:9], "unbiased", "p_value", "q_value", "detected")

@@ -8,15 +8,22 @@ import json
 import numpy as np
 import pytest
 
-from evaluation.studies.categories import LOOSE, CategoryCase, boolean, enum
-from evaluation.studies.categories import ordinal as ordinal_case
+from evaluation.studies.categories import (
+    LOOSE,
+    CategoryCase,
+    boolean,
+    enum,
+    ordinal as ordinal_case,
+)
 from hubbub.decoder import CohortCounts, decode_categories
-from hubbub.inference.categories.decoding import CategoryDecoding
-from hubbub.inference.categories.shares import estimate_categories, instantaneous_variance
-from hubbub.inference.trends.decoding import Trends, decode_category_days
-from hubbub.reporting.categories import category_findings
-from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.trends import CATEGORY_TYPES, trends_estimates
+from hubbub.inference import (
+    CategoryDecoding,
+    Trends,
+    decode_category_days,
+    estimate_categories,
+    instantaneous_variance,
+)
+from hubbub.reporting import CATEGORY_TYPES, Estimates, category_findings, trends_estimates
 from unit.decoder.decodings import make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown

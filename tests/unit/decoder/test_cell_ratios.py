@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from factories import make_metric
-from hubbub.inference.ratios import cell_ratios
-from hubbub.planning.amplification import amplify, blanket_delta
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.responses import Subset, Window
+from hubbub.inference import cell_ratios
+from hubbub.planning import amplify, blanket_delta
+from hubbub.protocol import EnumType, NumberType, Subset, Window
 
 RESPONSES = [Subset(5, 2, 0.8), Subset(4, 1, 0.6), Subset(5, 4, 0.9), Window(6, 2, 0.7),
              Window(6, 3, 0.9), Window(6, 4, 0.9)]  # fmt: skip

@@ -4,13 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from scipy import stats
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.trends.changes import (
+from hubbub.inference import (
     LEAST_DAYS,
+    FloatArray,
     SeriesFit,
     change_log_p,
     fit_changes,

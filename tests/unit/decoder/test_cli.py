@@ -16,8 +16,7 @@ from evaluation.studies.cases import StringsCase, zipf
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli import main
 from hubbub.decoder.options import MIN_REPORTS
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.records import Records
+from hubbub.protocol import BooleanType, EnumType, OrdinalType, Records
 from unit.collector.forgeries import joined, records_of
 from unit.decoder.stores import filled_store, plausible_records
 

@@ -7,7 +7,7 @@ from hubbub.decoder import compare_metric
 from hubbub.decoder.cli import main
 from hubbub.decoder.comparing import group_source
 from hubbub.decoder.reports import StoredReports
-from hubbub.protocol.errors import HubbubError, OptionError
+from hubbub.protocol import HubbubError, OptionError
 from stored_metrics import DAYS, METRICS, NAMES, Stored
 
 FIRST, REST = "2026-11-01", "2026-11-02..2026-11-03"

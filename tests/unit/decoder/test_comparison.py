@@ -1,28 +1,27 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from evaluation.drawn_counts import draw_counts
 from factories import make_metric, make_params
-from hubbub.inference.candidates import hashed
-from hubbub.inference.comparison import (
+from hubbub.inference import (
+    Z_CONFIDENCE,
     Groups,
+    RepeatedReports,
     ReportGroup,
     ShareEstimates,
+    after_marking,
     compare_categories,
     compare_strings,
+    decode,
+    hashed,
     ratio_interval,
     sample_ratio,
 )
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.decoding import decode
-from hubbub.inference.repeated_reports import RepeatedReports
-from hubbub.inference.testing.intervals import Z_CONFIDENCE
-from hubbub.inference.testing.looks import after_marking
-from hubbub.planning.limits import DetectionTest, string_errors
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.planning import DetectionTest, string_errors
+from hubbub.protocol import EnumType
 from parameters import examples
 
 PARAMS = make_params(64, 2, 8, f=0.0, p=0.25, q=0.75)

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.inference.regression.estimates import constrained_shares
+from hubbub.inference import constrained_shares
 from parameters import examples
 from unit.decoder.models import SHARES, bits_of, design_of, fit_of, noisy_bits, rates_of
 

@@ -5,19 +5,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
-from hubbub.decoder import CohortCounts, count_records
-from hubbub.decoder import reports as module
+from hubbub.decoder import CohortCounts, count_records, reports as module
 from hubbub.decoder.reports import Counting, load_file
-from hubbub.inference.anomalies import AnomalyDetector
-from hubbub.inference.errors import UndecodableError
-from hubbub.protocol.records import Records, record_width
-from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.parquet import write_records
+from hubbub.inference import AnomalyDetector, UndecodableError
+from hubbub.protocol import Records, record_width
+from hubbub.storage import ReportFileError, write_records
 from parameters import examples
 
 PARAMS = make_params(k=24, h=2, m=5)

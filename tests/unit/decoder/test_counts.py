@@ -3,13 +3,12 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, count_records, empty_counts
-from hubbub.inference.errors import UndecodableError
+from hubbub.inference import UndecodableError
 
 Reports = tuple[RapporParams, npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 

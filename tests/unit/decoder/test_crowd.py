@@ -10,13 +10,9 @@ from scipy import optimize, stats
 
 from factories import make_metric, registry_toml
 from hubbub.decoder.cli import main
-from hubbub.inference.ratios import bit_ratios
-from hubbub.planning.amplification import blanket_delta
-from hubbub.planning.privacy import PlanAssumptions, group_figures, metric_figures
-from hubbub.protocol.dimensions import Dimension
-from hubbub.protocol.metric_types.enums import BooleanType
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.registry import Group, Registry
+from hubbub.inference import bit_ratios
+from hubbub.planning import PlanAssumptions, blanket_delta, group_figures, metric_figures
+from hubbub.protocol import BooleanType, Dimension, Group, RapporParams, Registry
 
 DELTA = 1e-6
 PARAMS = RapporParams(k=8, h=1, m=1, f=0.0, p=0.12, q=0.88)

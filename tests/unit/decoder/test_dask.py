@@ -13,8 +13,7 @@ from typing import Self
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from engine_tasks import die, die_once, megabytes, refuse_three, scaled, write_export
 from factories import make_metric, make_params
@@ -30,16 +29,16 @@ from hubbub.decoder.tasks import (
     pack_cohorts,
     plan_tasks,
 )
-from hubbub.inference.anomalies import AnomalyDetector
-from hubbub.inference.likelihood.choice import Choice, Method
-from hubbub.inference.packed import PackedReports, cut_cohorts
-from hubbub.inference.parallel import cores
-from hubbub.protocol.poisoning import RepeatSample, sample_step
-from hubbub.protocol.records import Records, record_width
-from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.exports import ReportFile, report_files
-from hubbub.storage.files.locations import resolve
-from hubbub.storage.files.parquet import read_records, write_records
+from hubbub.inference import AnomalyDetector, Choice, Method, PackedReports, cores, cut_cohorts
+from hubbub.protocol import Records, RepeatSample, record_width, sample_step
+from hubbub.storage import (
+    ReportFile,
+    ReportFileError,
+    read_records,
+    report_files,
+    resolve,
+    write_records,
+)
 from parameters import examples, quick_but
 from stored_metrics import NAMES, NOISE, WAYS, WORDS, Stored, numbers_of
 from unit.decoder.packed import reports_of

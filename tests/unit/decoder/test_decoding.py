@@ -7,7 +7,7 @@ import pytest
 
 from factories import make_params
 from hubbub.decoder import CohortCounts, Correction, Decoding, decode, empty_counts
-from hubbub.inference.errors import CandidateError, UndecodableError
+from hubbub.inference import CandidateError, UndecodableError
 from unit.decoder.decodings import CLEAR, counts_of
 
 HELD = {"alpha": 6000, "beta": 3000, "gamma": 1000}

@@ -15,15 +15,10 @@ from hubbub.decoder import compare_metric, decode_metric
 from hubbub.decoder.cli import main
 from hubbub.decoder.comparing import group_source
 from hubbub.decoder.reports import StoredReports
-from hubbub.inference.errors import UndecodableError
-from hubbub.protocol.dimensions import Dimension
-from hubbub.protocol.errors import OptionError
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import Records, record_width
-from hubbub.protocol.registry import Registry
-from hubbub.reporting.estimates import Estimates, Level
-from hubbub.storage import MetricVersion, NewBatch, open_store
-from hubbub.storage.files.exports import export_partitions, plan_export
+from hubbub.inference import UndecodableError
+from hubbub.protocol import Dimension, Metric, OptionError, Records, Registry, record_width
+from hubbub.reporting import Estimates, Level
+from hubbub.storage import MetricVersion, NewBatch, export_partitions, open_store, plan_export
 from stored_metrics import DAYS, METRICS, reports_of
 
 _SLICES = {

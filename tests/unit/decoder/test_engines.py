@@ -7,8 +7,8 @@ import pytest
 
 from hubbub.decoder import decode_metric
 from hubbub.decoder.engines import LocalEngine, open_engine
-from hubbub.inference.errors import UndecodableError
-from hubbub.protocol.errors import OptionError
+from hubbub.inference import UndecodableError
+from hubbub.protocol import OptionError
 
 
 def _scaled(factor: int, task: int) -> int:

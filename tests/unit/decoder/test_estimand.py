@@ -6,10 +6,8 @@ import pytest
 from evaluation.drawn_counts import draw_counts
 from factories import make_metric, make_params
 from hubbub.decoder import CohortCounts
-from hubbub.inference.categories.decoding import decode_categories
-from hubbub.inference.decoding import decode
-from hubbub.inference.repeated_reports import ONCE, ONCE_OF_REPORTS, RepeatedReports
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.inference import ONCE, ONCE_OF_REPORTS, RepeatedReports, decode, decode_categories
+from hubbub.protocol import EnumType
 
 PARAMS = make_params(64, 2, 16, f=0.0, p=0.25, q=0.75)
 NAMES = [f"name {i}" for i in range(40)]

@@ -7,18 +7,22 @@ import pytest
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.candidates import Design, make_design
-from hubbub.inference.counts import BitEstimates, variance_of_one
-from hubbub.inference.regression import estimates as module
-from hubbub.inference.regression.estimates import (
+from hubbub.inference import (
+    BitEstimates,
     CandidateEstimates,
+    Design,
+    Fit,
+    FloatArray,
     correlated_bits,
     estimate_all,
+    fit_selected,
+    make_design,
     pair_probability,
     total_share,
+    unknown_column,
+    variance_of_one,
 )
-from hubbub.inference.regression.model import Fit, fit_selected, unknown_column
+from hubbub.inference.regression import estimates as module
 from unit.decoder.models import (
     PARAMS,
     SELECTED,

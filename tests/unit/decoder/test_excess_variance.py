@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.counts import variance_of_one
-from hubbub.inference.regression.model import Fit, estimate_excess_variance
+from hubbub.inference import Fit, FloatArray, estimate_excess_variance, variance_of_one
 from significance import z_limit
 from unit.decoder.models import PARAMS, bits_of, design_of, fit_of, noisy_bits, rates_of
 

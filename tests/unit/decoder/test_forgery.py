@@ -9,12 +9,18 @@ import pytest
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, count_records, decode
-from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.candidates import bit_positions, make_design
-from hubbub.inference.counts import BitEstimates, estimate_bits
-from hubbub.inference.regression.model import Fit, fit_selected
-from hubbub.inference.regression.sensitivity import largest_shift
-from hubbub.simulations.simulated_clients.clients import SimulatedClients
+from hubbub.inference import (
+    BitEstimates,
+    Fit,
+    FloatArray,
+    IntArray,
+    bit_positions,
+    estimate_bits,
+    fit_selected,
+    largest_shift,
+    make_design,
+)
+from hubbub.simulations import SimulatedClients
 from unit.collector.forgeries import joined, records_of
 
 PAPER = make_params()

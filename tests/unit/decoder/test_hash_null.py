@@ -5,13 +5,11 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import special
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.testing.hash_null import HashNull, score_totals
+from hubbub.inference import FloatArray, HashNull, score_totals
 
 Levels = npt.NDArray[np.int64]
 

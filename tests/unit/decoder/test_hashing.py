@@ -4,19 +4,18 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
-from hubbub.inference.candidates import (
+from hubbub.inference import (
     SHORT,
+    CandidateError,
     canonical_forms,
     hash_words,
+    pack_strings,
     repeated,
     short_hash_words,
     words_of,
 )
-from hubbub.inference.errors import CandidateError
-from hubbub.inference.string_table import pack_strings
 from hubbub.protocol import bloom
 
 _ANGSTROM = "\N{ANGSTROM SIGN}"  # another character in normal form, of fewer bytes

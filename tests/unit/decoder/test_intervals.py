@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.testing.hash_null import HashNull
-from hubbub.inference.testing.intervals import ErrorDistribution, after_selection
+from hubbub.inference import ErrorDistribution, FloatArray, HashNull, after_selection
 from parameters import examples
 
 NORMAL = ErrorDistribution()

@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 
 from factories import make_metric
+from hubbub.inference import FieldLabels, JointDecoding, decode_joint, tuple_candidates
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.joint.decoding import JointDecoding, decode_joint
-from hubbub.inference.joint.hashed import tuple_candidates
-from hubbub.inference.joint.table import FieldLabels
-from hubbub.protocol.metric_types.joint import JointType
-from hubbub.protocol.metrics import Metric
-from hubbub.reporting.joint import joint_estimates
+from hubbub.protocol import JointType, Metric
+from hubbub.reporting import joint_estimates
 from unit.decoder.joint_tables import (
     BY_SITE,
     draw_cells,

@@ -2,19 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from hypothesis.extra import numpy as arrays
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.joint.independence import (
+from hubbub.inference import (
+    FloatArray,
     assess_independence,
+    conditional,
     cramers_v,
     product_of,
     residuals,
     shrunk_cells,
 )
-from hubbub.inference.joint.table import conditional
 from unit.decoder.joint_tables import draw_table, known_table
 
 TABLE: FloatArray = np.array([[0.30, 0.10, 0.05], [0.05, 0.20, 0.30]])

@@ -14,8 +14,7 @@ from click.testing import CliRunner, Result
 from factories import make_metric, registry_toml
 from hubbub.decoder import decode_metric
 from hubbub.decoder.cli import main
-from hubbub.protocol.errors import OptionError
-from hubbub.protocol.metrics import Metric
+from hubbub.protocol import Metric, OptionError
 from unit.decoder.joint_tables import BY_SITE, enum_metric, noise
 
 WORDS = make_metric(name="words")

@@ -10,27 +10,19 @@ import pytest
 
 from factories import make_metric, make_params
 from hubbub.decoder.reports import Counting, StoredReports, load_reports
-from hubbub.inference.anomalies import AnomalyDetector
-from hubbub.inference.candidates import hashed
-from hubbub.inference.decoding import decode
-from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.choice import Choice, Method
-from hubbub.inference.packed import ReportSpool
-from hubbub.protocol.counts import keep_counts
-from hubbub.protocol.records import Records, record_width
-from hubbub.reporting.wording import anomaly_findings
-from parameters import quick_but
-from stored_metrics import (
-    DAYS,
-    METRICS,
-    NAMES,
-    NOISE,
-    WAYS,
-    WORDS,
-    Stored,
-    numbers_of,
-    reports_of,
+from hubbub.inference import (
+    AnomalyDetector,
+    Choice,
+    Method,
+    ReportSpool,
+    UndecodableError,
+    decode,
+    hashed,
 )
+from hubbub.protocol import Records, keep_counts, record_width
+from hubbub.reporting import anomaly_findings
+from parameters import quick_but
+from stored_metrics import DAYS, METRICS, NAMES, NOISE, WAYS, WORDS, Stored, numbers_of, reports_of
 from unit.decoder.rendered import json_of
 
 

@@ -6,9 +6,8 @@ import pytest
 from factories import make_metric, make_params
 from hubbub.client import Metric
 from hubbub.decoder import CohortCounts
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.decoding import known_rates
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
+from hubbub.inference import FloatArray, known_rates
+from hubbub.protocol import BooleanType, EnumType, OrdinalType
 
 NOISE = make_params(8, 1, 1, f=0.5, p=0.25, q=0.75)
 ENUM = make_metric(metric_type=EnumType(("a", "b", "c")), params=NOISE)

@@ -8,14 +8,17 @@ import pytest
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import Decoding, count_records, decode
-from hubbub.inference.candidates import hashed, mapped
-from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.choice import TOO_LITTLE, Choice, Method
-from hubbub.inference.likelihood.decoding import (
+from hubbub.inference import (
+    MOST_MEMBERS,
+    TOO_LITTLE,
+    Choice,
+    Method,
+    UndecodableError,
     decode_reports,
+    hashed,
+    mapped,
+    pack,
 )
-from hubbub.inference.likelihood.inference import MOST_MEMBERS
-from hubbub.inference.packed import pack
 from unit.decoder.packed import records_of
 
 CLEAR = make_params(k=64, h=2, m=16, f=0.1, p=0.1, q=0.9)

@@ -8,18 +8,18 @@ import pytest
 from cramer_rao import error_bound, expected_reports
 from factories import make_params
 from hubbub.decoder import Decoding, count_records, decode
-from hubbub.inference.candidates import hashed
-from hubbub.inference.likelihood.choice import (
+from hubbub.inference import (
     FEW_DECIDE,
     NO_SHARE,
     Choice,
     Method,
+    ReportMixture,
+    hashed,
     is_worthwhile,
+    pack,
     surer,
     variance_gain,
 )
-from hubbub.inference.likelihood.sums import ReportMixture
-from hubbub.inference.packed import pack
 from unit.decoder.decodings import make_decoding
 from unit.decoder.packed import members_of, records_of
 

@@ -7,8 +7,7 @@ import pytest
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.inference.errors import UndecodableError
-from hubbub.inference.packed import PackedReports, ReportSpool, pack
+from hubbub.inference import PackedReports, ReportSpool, UndecodableError, pack
 from unit.decoder.packed import as_records
 
 SHAPES = (make_params(k=8, m=5), make_params(k=16, m=5), make_params(k=24, m=5))

@@ -5,11 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.planning.histories import link_information, linked_clients, logsums, right_links
-from hubbub.protocol.params import RapporParams
+from hubbub.planning import link_information, linked_clients, logsums, right_links
+from hubbub.protocol import RapporParams
 from parameters import examples
 
 EXAMPLE = RapporParams(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534)

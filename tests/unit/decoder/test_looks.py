@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.inference.testing.looks import EveryLook, OneLook, scale_of
+from hubbub.inference import EveryLook, OneLook, scale_of
 from significance import frequency_bounds
 
 PATHS, TIMES = 4_000, np.geomspace(1e2, 1e8, 600)

@@ -4,12 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from scipy import stats
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.trends.changes import log_chain_exceedance, log_exceedance_bound
+from hubbub.inference import FloatArray, log_chain_exceedance, log_exceedance_bound
 from parameters import examples
 
 WEIGHTS = [(1, 1), (1, 1, 1), (0.2, 3, 1, 0.5), (5, 1, 1, 0.1, 2)]

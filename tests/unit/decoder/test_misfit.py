@@ -6,14 +6,20 @@ import numpy as np
 import pytest
 
 from hubbub.decoder import decode_rappor
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.candidates import bit_positions
+from hubbub.inference import (
+    ONCE,
+    DecodingParams,
+    FloatArray,
+    Misfit,
+    RepeatedReports,
+    RepeatSource,
+    bit_positions,
+    decode,
+    overlooked,
+)
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.decoding import decode
-from hubbub.inference.misfit import Misfit, misfit, overlooked
-from hubbub.inference.params import DecodingParams
-from hubbub.inference.repeated_reports import ONCE, RepeatedReports, RepeatSource
-from hubbub.protocol.params import RapporParams
+from hubbub.inference.misfit import misfit
+from hubbub.protocol import RapporParams
 
 PARAMS = DecodingParams(k=64, h=2, m=16, f=0.25, p=0.35, q=0.65)
 NAMES = [f"name {number}" for number in range(20)]

@@ -5,17 +5,18 @@ import pytest
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.likelihood.maximum import maximise
-from hubbub.inference.likelihood.sums import (
+from hubbub.inference import (
     DOUBLE,
     SINGLE,
+    FloatArray,
+    PackedReports,
     ReportMixture,
+    cut_cohorts,
     densities,
+    maximise,
     ratio_rows,
     unknown_density,
 )
-from hubbub.inference.packed import PackedReports, cut_cohorts
 from unit.decoder.packed import members_of, reports_of
 
 CROWDED = make_params(k=8, h=2, m=4, f=0.3, p=0.2, q=0.8)

@@ -5,17 +5,17 @@ import pytest
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.candidates import hashed
-from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.inference import (
+from hubbub.inference import (
     CellTables,
+    FloatArray,
+    ReportMixture,
+    UndecodableError,
+    hashed,
     make_cells,
     require_tabulable,
     tabulate,
     totals,
 )
-from hubbub.inference.likelihood.sums import ReportMixture
 from unit.decoder.packed import every_tuple, members_of, reports_of
 
 HELD = {"alpha": 600, "beta": 300, "gamma": 100}

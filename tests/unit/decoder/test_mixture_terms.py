@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from factories import make_params
-from hubbub.inference.arrays import PositionArray
-from hubbub.inference.likelihood.sums import (
+from hubbub.inference import (
+    PositionArray,
     densities,
     distinct_positions,
     ratio_rows,

@@ -2,19 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from hubbub.decoder import Correction
-from hubbub.inference.testing.multiple_testing import (
-    counted_tests,
-    local_false_rates,
-    log_cutoff,
-    log_q_values,
-    z_scores,
-)
+from hubbub.inference import counted_tests, local_false_rates, log_cutoff, log_q_values, z_scores
 
 log_p_values = arrays(np.float64, st.integers(1, 50), elements=st.floats(-700, 0))
 

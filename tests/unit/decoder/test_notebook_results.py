@@ -12,9 +12,7 @@ import pytest
 
 from evaluation.studies.categories import LOOSE, ordinal
 from hubbub.decoder import decode_categories
-from hubbub.reporting.categories import categories_estimates
-from hubbub.reporting.estimates import CHUNK, Estimates
-from hubbub.reporting.strings import strings_estimates
+from hubbub.reporting import CHUNK, Estimates, categories_estimates, strings_estimates
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_self_contained
 from unit.decoder.rendered import csv_of

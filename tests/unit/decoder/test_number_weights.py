@@ -4,10 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.inference.numbers.decoding import cell_chances, cell_weights, least_second_moments
+from hubbub.inference import cell_chances, cell_weights, least_second_moments
 
 SIZES = [(2, 1), (6, 2), (8, 4), (12, 4), (16, 4), (32, 5), (60, 30)]
 chances = st.sampled_from(SIZES).flatmap(

@@ -13,21 +13,19 @@ from evaluation.drawn_counts import draw_cells
 from factories import make_metric
 from hubbub.client import Metric
 from hubbub.decoder import CohortCounts
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.errors import DecoderError, UndecodableError
-from hubbub.inference.numbers.decoding import (
+from hubbub.inference import (
+    DecoderError,
+    FloatArray,
+    RepeatedReports,
+    UndecodableError,
     cell_chances,
     cell_weights,
+    decode_number_days,
     decode_numbers,
     estimate_numbers,
 )
-from hubbub.inference.repeated_reports import RepeatedReports
-from hubbub.inference.trends.decoding import decode_number_days
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.responses import Window
-from hubbub.reporting.categories import number_findings, numbers_estimates
-from hubbub.reporting.trends import STATISTIC_TYPES, trends_estimates
+from hubbub.protocol import EnumType, NumberType, Window
+from hubbub.reporting import STATISTIC_TYPES, number_findings, numbers_estimates, trends_estimates
 from unit.decoder.decodings import make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown

@@ -6,15 +6,21 @@ from string import ascii_lowercase, ascii_uppercase
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.inference.open_strings.alphabets import LEAST_END, alphabets
-from hubbub.inference.open_strings.decoding import decode_open_strings
-from hubbub.inference.open_strings.letters import END, AlphabetModel, contexts_at, state_after
-from hubbub.inference.open_strings.mixture import Mixture
-from hubbub.inference.open_strings.prefixes import Prefixes, all_beginnings
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.inference import (
+    END,
+    LEAST_END,
+    AlphabetModel,
+    Mixture,
+    Prefixes,
+    all_beginnings,
+    alphabets,
+    contexts_at,
+    decode_open_strings,
+    state_after,
+)
+from hubbub.protocol import OpenStringType
 from unit.decoder.open_counts import draw_counts, open_params
 
 SCRIPTS = {

@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 
-from hubbub.inference.open_strings.endings import TaughtEnds, ends_of, taught_ends
-from hubbub.inference.open_strings.extension import Extensions
-from hubbub.inference.open_strings.gaps import Survivors
-from hubbub.inference.open_strings.mixture import Mixture
-from hubbub.inference.open_strings.prefixes import Prefixes
-from hubbub.inference.open_strings.steps import StepReports, step_reports
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.inference import (
+    Extensions,
+    Mixture,
+    Prefixes,
+    StepReports,
+    Survivors,
+    TaughtEnds,
+    ends_of,
+    step_reports,
+    taught_ends,
+)
+from hubbub.protocol import OpenStringType
 from unit.decoder.open_counts import draw_counts, open_params
 
 STEPS, ROOM = (2, 4), 200_000

@@ -4,14 +4,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.inference.candidates import hash_words
-from hubbub.inference.open_strings.extension import Extensions, extend
-from hubbub.inference.open_strings.mixture import Mixture
-from hubbub.inference.open_strings.prefixes import Prefixes
-from hubbub.inference.open_strings.unfamiliar import Unfamiliar
+from hubbub.inference import Extensions, Mixture, Prefixes, Unfamiliar, extend, hash_words
 from parameters import examples
 
 WORDS = st.lists(st.text("abcX", min_size=2, max_size=2), min_size=1, max_size=6, unique=True)

@@ -2,20 +2,24 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_metric, make_params
+from hubbub.inference import (
+    ONCE,
+    Correction,
+    Decoding,
+    FamilyDecoder,
+    Proposals,
+    StringTests,
+    decode_open_strings,
+    family_of,
+    propose,
+    string_tests,
+    whole_in,
+)
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.decoding import Decoding
-from hubbub.inference.open_strings.decoding import decode_open_strings
-from hubbub.inference.open_strings.endings import family_of, whole_in
-from hubbub.inference.open_strings.search import Proposals, propose
-from hubbub.inference.open_strings.testing import FamilyDecoder, StringTests, string_tests
-from hubbub.inference.repeated_reports import ONCE
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.bloom import canonical_bytes
-from hubbub.protocol.metric_types.open_strings import OpenStringType
+from hubbub.protocol import OpenStringType, canonical_bytes
 from unit.decoder.open_counts import draw_counts, open_params
 
 STEPS = (2, 4, 6)

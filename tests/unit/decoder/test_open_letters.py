@@ -3,11 +3,9 @@
 from functools import cache
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.inference.open_strings.letters import END, contexts_at, state_after
-from hubbub.inference.open_strings.mixture import Mixture
+from hubbub.inference import END, Mixture, contexts_at, state_after
 
 
 @cache

@@ -5,28 +5,31 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.candidates import hash_words, of_words
+from hubbub.inference import (
+    CandidateError,
+    FloatArray,
+    Mixture,
+    OpenDecoding,
+    Prefixes,
+    RepeatedReports,
+    RepeatSource,
+    UndecodableError,
+    decode_open_strings,
+    extend,
+    hash_words,
+    of_words,
+    offset_words,
+    propose,
+    step_reports,
+)
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.errors import CandidateError, UndecodableError
-from hubbub.inference.open_strings.decoding import OpenDecoding, decode_open_strings
-from hubbub.inference.open_strings.extension import extend
-from hubbub.inference.open_strings.mixture import Mixture
-from hubbub.inference.open_strings.prefixes import Prefixes
-from hubbub.inference.open_strings.search import propose
-from hubbub.inference.open_strings.steps import offset_words, step_reports
-from hubbub.inference.repeated_reports import RepeatedReports, RepeatSource
-from hubbub.protocol.bloom import canonical_bytes
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.reporting.estimates import Level
-from hubbub.reporting.open_strings import open_estimates, open_findings, prefix_text
-from hubbub.reporting.writers import write_results
+from hubbub.protocol import OpenStringType, canonical_bytes
+from hubbub.reporting import Level, open_estimates, open_findings, prefix_text, write_results
 from unit.decoder.open_counts import draw_counts, open_params
 
 STEPS = (2, 4)

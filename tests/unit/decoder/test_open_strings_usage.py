@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli import main
 from hubbub.decoder.options import MIN_REPORTS
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metrics import Metric
+from hubbub.protocol import Metric, OpenStringType
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from unit.collector.forgeries import records_of
 

@@ -4,13 +4,16 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.ordinal import Quantile, estimate_ordinal
-from hubbub.inference.categories.shares import CategoryEstimates, nearest_distribution
-from hubbub.protocol.metric_types.enums import bucket_bounds, bucket_label
+from hubbub.inference import (
+    CategoryEstimates,
+    FloatArray,
+    Quantile,
+    estimate_ordinal,
+    nearest_distribution,
+)
+from hubbub.protocol import bucket_bounds, bucket_label
 
 EDGES = (0.0, 10.0, 20.0, 40.0)
 SHARES = (0.1, 0.2, 0.4, 0.2, 0.1)

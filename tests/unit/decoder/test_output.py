@@ -8,17 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from markupsafe import escape
 
 from hubbub.decoder import Decoding
-from hubbub.inference.anomalies import AnomalyReport
-from hubbub.inference.scanning import CollisionGroups
-from hubbub.protocol.poisoning import SetBits
-from hubbub.reporting.strings import strings_estimates
-from hubbub.reporting.text import columns, shortened, visible
-from hubbub.reporting.writers import csv_cell, write_csv
+from hubbub.inference import AnomalyReport, CollisionGroups
+from hubbub.protocol import SetBits
+from hubbub.reporting import columns, csv_cell, shortened, strings_estimates, visible, write_csv
 from unit.decoder import rendered
 from unit.decoder.decodings import make_anomalies, make_decoding
 from unit.decoder.rendered import csv_of, html_of, json_of

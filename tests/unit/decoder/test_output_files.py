@@ -7,8 +7,7 @@ from typing import BinaryIO
 
 import pytest
 
-from hubbub.reporting.command_line import atomic_write
-from hubbub.reporting.writers import validate_output_formats
+from hubbub.reporting import atomic_write, validate_output_formats
 
 
 def write(path: Path, text: str) -> None:

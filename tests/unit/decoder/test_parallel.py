@@ -5,12 +5,9 @@ import types
 
 import numpy as np
 import pytest
-from threadpoolctl import (  # type: ignore[import-untyped]
-    threadpool_info,
-    threadpool_limits,
-)
+from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
-from hubbub.inference.parallel import one_thread
+from hubbub.inference import one_thread
 
 
 def threads() -> set[int]:

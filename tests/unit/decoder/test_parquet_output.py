@@ -11,9 +11,7 @@ from pyarrow import parquet
 
 from evaluation.studies.categories import LOOSE, boolean, ordinal
 from hubbub.decoder import Decoding, decode_categories
-from hubbub.reporting.categories import categories_estimates
-from hubbub.reporting.estimates import CHUNK
-from hubbub.reporting.strings import COLUMNS, strings_estimates
+from hubbub.reporting import CHUNK, COLUMNS, categories_estimates, strings_estimates
 from unit.decoder.decodings import make_decoding, make_provenance
 from unit.decoder.rendered import csv_of, parquet_of
 

@@ -4,12 +4,11 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from scipy import stats
 
-from hubbub.inference.errors import PlanError
-from hubbub.planning.limits import (
+from hubbub.inference import PlanError
+from hubbub.planning import (
     DetectionMethod,
     DetectionTest,
     Information,
@@ -19,7 +18,7 @@ from hubbub.planning.limits import (
     reports_needed,
     string_errors,
 )
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 from parameters import examples
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)

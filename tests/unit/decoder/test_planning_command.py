@@ -11,18 +11,27 @@ from click.testing import CliRunner, Result
 
 from factories import make_metric, registry_toml
 from hubbub.decoder.cli import main
-from hubbub.planning.goals import Goal
-from hubbub.planning.joint import table_goal
-from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit
-from hubbub.planning.strings import OpenGoal, StringsGoal, open_test
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.registry import Registry
-from hubbub.simulations.populations import census_names
+from hubbub.planning import (
+    DetectionMethod,
+    DetectionTest,
+    Goal,
+    OpenGoal,
+    StringsGoal,
+    detection_limit,
+    open_test,
+    table_goal,
+)
+from hubbub.protocol import (
+    EnumType,
+    Field,
+    JointType,
+    Metric,
+    OpenStringType,
+    RapporParams,
+    Registry,
+    StringType,
+)
+from hubbub.simulations import census_names
 from parameters import quick_but
 from unit.decoder.pages import Page
 

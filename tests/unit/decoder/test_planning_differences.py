@@ -1,16 +1,14 @@
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from evaluation.studies.arms import CategoryArms, NumberArms, StringArms
 from evaluation.studies.categories import PAPER
 from factories import make_params
 from hubbub.decoder.cli import main
-from hubbub.inference.numbers.decoding import cell_chances, cell_weights
-from hubbub.planning.differences import difference_goal
-from hubbub.planning.noise import widest_variance, window_within
+from hubbub.inference import cell_chances, cell_weights
+from hubbub.planning import difference_goal, widest_variance, window_within
 from parameters import examples
 
 ARMS = (

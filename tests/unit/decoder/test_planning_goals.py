@@ -4,16 +4,25 @@ import math
 from functools import cache
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.inference.errors import PlanError
-from hubbub.planning.goals import Goal, PlanSearch
-from hubbub.planning.joint import table_goal
-from hubbub.planning.limits import DetectionMethod, DetectionTest
-from hubbub.planning.noise import Budget
-from hubbub.planning.search import against_epsilon, against_reports, evaluate, make_plan, plan
-from hubbub.planning.strings import OpenGoal, StringsGoal, open_test
+from hubbub.inference import PlanError
+from hubbub.planning import (
+    Budget,
+    DetectionMethod,
+    DetectionTest,
+    Goal,
+    OpenGoal,
+    PlanSearch,
+    StringsGoal,
+    against_epsilon,
+    against_reports,
+    evaluate,
+    make_plan,
+    open_test,
+    plan,
+    table_goal,
+)
 from parameters import examples, quick_but
 
 ONE_TIME, LIFELONG = Budget(math.inf, 4.0), Budget(6.0, 3.0)

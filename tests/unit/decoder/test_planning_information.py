@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from hubbub.planning.limits import Information
+from hubbub.planning import Information
 
 P_STAR, Q_STAR = 0.3, 0.6
 

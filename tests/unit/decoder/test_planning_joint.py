@@ -4,23 +4,23 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import noise_variance
-from hubbub.planning.joint import (
+from hubbub.inference import FloatArray, noise_variance
+from hubbub.planning import (
+    Budget,
     TableErrors,
+    detection_limit,
     expected_total_variation,
+    oue_variance,
+    plan,
+    reports_for,
     split_epsilons,
     table_goal,
     typical_table,
 )
-from hubbub.planning.limits import detection_limit
-from hubbub.planning.noise import Budget, oue_variance
-from hubbub.planning.search import plan, reports_for
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 from parameters import examples
 
 ONE_TIME, LIFELONG = Budget(math.inf, 4.0), Budget(6.0, 3.0)

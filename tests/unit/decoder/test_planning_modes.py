@@ -7,11 +7,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hubbub.decoder.cli import main
-from hubbub.planning.goals import Schedule, entry_text
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.registry import Registry
-from hubbub.protocol.responses import Subset, Window
+from hubbub.planning import Schedule, entry_text
+from hubbub.protocol import Metric, RapporParams, Registry, Subset, Window
 
 QUESTIONS = {
     "categories": ("categories", "6"),

@@ -3,12 +3,11 @@
 import math
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
-from hubbub.inference.errors import PlanError
-from hubbub.planning.noise import Budget, common_rates, paper_within, params_within
-from hubbub.protocol.params import RapporParams
+from hubbub.inference import PlanError
+from hubbub.planning import Budget, common_rates, paper_within, params_within
+from hubbub.protocol import RapporParams
 from parameters import examples
 
 PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)

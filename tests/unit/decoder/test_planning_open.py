@@ -3,23 +3,24 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.inference.errors import PlanError
-from hubbub.planning.goals import Plan
-from hubbub.planning.limits import detection_limit, fewest_cohorts
-from hubbub.planning.noise import Budget
-from hubbub.planning.search import make_plan, plan
-from hubbub.planning.strings import (
+from hubbub.inference import PlanError
+from hubbub.planning import (
     PLAIN,
+    Budget,
     Letters,
     OpenGoal,
+    Plan,
     choose_steps,
+    detection_limit,
+    fewest_cohorts,
+    make_plan,
     of_corpus,
     open_test,
+    plan,
 )
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 from parameters import examples
 
 ONE_TIME = Budget(math.inf, 4.0)

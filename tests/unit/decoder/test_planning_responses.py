@@ -4,15 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.inference.numbers.decoding import cell_chances, cell_weights
-from hubbub.planning.histories import value_ratio
-from hubbub.planning.limits import coin_variance
-from hubbub.planning.noise import (
+from hubbub.inference import cell_chances, cell_weights
+from hubbub.planning import (
     Budget,
     Flips,
+    coin_variance,
     exact_chance,
     exact_params,
     hybrid_variance,
@@ -22,13 +20,13 @@ from hubbub.planning.noise import (
     subset_params,
     subset_variance,
     subset_within,
+    value_ratio,
     window_of,
     window_params,
     window_within,
     worst_variance,
 )
-from hubbub.protocol.params import RapporParams, chance_bound
-from hubbub.protocol.responses import Subset
+from hubbub.protocol import RapporParams, Subset, chance_bound
 from parameters import examples
 
 EPSILONS = st.floats(0.1, 8)

@@ -4,12 +4,17 @@ from functools import cache
 
 import pytest
 
-from hubbub.planning.goals import PlanSearch
-from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit
-from hubbub.planning.noise import Budget
-from hubbub.planning.search import plan
-from hubbub.planning.strings import SIMPLE, StringsGoal
-from hubbub.protocol.params import RapporParams
+from hubbub.planning import (
+    SIMPLE,
+    Budget,
+    DetectionMethod,
+    DetectionTest,
+    PlanSearch,
+    StringsGoal,
+    detection_limit,
+    plan,
+)
+from hubbub.protocol import RapporParams
 
 PAPERS = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 PAPERS_BUDGET = Budget(PAPERS.epsilon_permanent, PAPERS.epsilon_report)

@@ -5,10 +5,13 @@ import pytest
 from scipy import stats
 
 from factories import make_params
-from hubbub.inference.regression.estimates import CandidateEstimates
-from hubbub.inference.regression.model import unknown_column
-from hubbub.inference.regression.sensitivity import limit_of_detection, threshold_z
-from hubbub.inference.testing.hash_null import HashNull
+from hubbub.inference import (
+    CandidateEstimates,
+    HashNull,
+    limit_of_detection,
+    threshold_z,
+    unknown_column,
+)
 
 PAPER = make_params()
 

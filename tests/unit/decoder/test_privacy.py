@@ -4,33 +4,36 @@ import itertools
 import math
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client.ledger import AnswerKey, ClientLedger, Verdict
-from hubbub.inference.errors import PlanError
-from hubbub.planning.histories import (
+from hubbub.inference import PlanError
+from hubbub.planning import (
     LifetimeBudget,
-    any_history_epsilon,
-    constant_epsilon,
-    most_periods,
-    same_times_epsilon,
-)
-from hubbub.planning.privacy import (
     PlanAssumptions,
     PrivacyFigure,
+    any_history_epsilon,
+    constant_epsilon,
     group_figures,
     metric_figures,
+    most_periods,
     registry_figures,
+    same_times_epsilon,
 )
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.registry import Group, Registry
+from hubbub.protocol import (
+    BooleanType,
+    EnumType,
+    Field,
+    Group,
+    JointType,
+    Metric,
+    OrdinalType,
+    RapporParams,
+    Registry,
+    StringType,
+)
 from parameters import examples
 
 PAIR = (Field("theme", EnumType(("light", "dark"))), Field("restored", BooleanType()))

@@ -10,9 +10,7 @@ from click.testing import CliRunner, Result
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli import main
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import BooleanType, EnumType, Field, JointType, OrdinalType, RapporParams
 
 METRICS = (
     make_metric("homepage"),

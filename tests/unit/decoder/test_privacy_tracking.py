@@ -4,12 +4,11 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_params
-from hubbub.planning.histories import permanent_known, reports_to_know, share_of_ones
-from hubbub.protocol.params import RapporParams
+from hubbub.planning import permanent_known, reports_to_know, share_of_ones
+from hubbub.protocol import RapporParams
 from parameters import examples
 
 CHROME = make_params()

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from factories import make_params, registry_toml
 from hubbub.decoder.cli import main
-from hubbub.reporting.wording import canonical, digest, file_source
+from hubbub.reporting import canonical, digest, file_source
 from unit.decoder.stores import filled_store, plausible_records
 
 

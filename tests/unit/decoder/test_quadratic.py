@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.optimize import Bounds, LinearConstraint, minimize, nnls
 from sklearn.linear_model import Lasso
 
-from hubbub.inference import quadratic
-from hubbub.inference.quadratic import BestWithout, best_of_quadratic
+from hubbub.inference import BestWithout, best_of_quadratic, quadratic
 from parameters import examples
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.inference.errors import InputError
-from hubbub.inference.params import DecodingParams
+from hubbub.inference import DecodingParams, InputError
 from hubbub.rappor import read_counts, read_params
 
 _SMALL = DecodingParams(k=3, h=1, m=2, f=0.5, p=0.25, q=0.75)

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from hubbub.decoder import CohortCounts, decode
-from hubbub.inference.candidates import make_design, mapped
-from hubbub.inference.errors import CandidateError, InputError
-from hubbub.inference.params import DecodingParams
+from hubbub.inference import CandidateError, DecodingParams, InputError, make_design, mapped
 from hubbub.rappor import is_uneven, read_counts, read_map
 from rappor_clients import Params, bloom_positions, map_row, sum_bits, write_files, write_reports_of
 

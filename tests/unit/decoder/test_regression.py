@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from factories import make_params
-from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.candidates import make_design
-from hubbub.inference.regression.model import (
-    Fit,
-    fit_selected,
-    unknown_column,
-)
+from hubbub.inference import BoolArray, Fit, FloatArray, fit_selected, make_design, unknown_column
 from unit.decoder.models import (
     PARAMS,
     SELECTED,

@@ -8,7 +8,7 @@ from factories import make_metric
 from hubbub.decoder.engines import LocalEngine
 from hubbub.decoder.options import MIN_REPORTS
 from hubbub.decoder.reports import ParquetFile, count, require_enough
-from hubbub.inference.errors import UndecodableError
+from hubbub.inference import UndecodableError
 
 
 def test_enough_reports_are_released():

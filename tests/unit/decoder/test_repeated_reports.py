@@ -8,24 +8,23 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import signal
 
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder import decode_metric
-from hubbub.inference.categories.shares import estimate_categories, rate_covariance
-from hubbub.inference.counts import CohortCounts
-from hubbub.inference.repeated_reports import (
+from hubbub.inference import (
     ONCE,
     AbsentBit,
     RepeatedReports,
     RepeatSource,
+    estimate_categories,
     most_repeats,
+    rate_covariance,
     repeats_of,
 )
-from hubbub.protocol.metric_types.enums import BooleanType
-from hubbub.protocol.params import RapporParams
+from hubbub.inference.counts import CohortCounts
+from hubbub.protocol import BooleanType, RapporParams
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from unit.collector.forgeries import records_of
 

@@ -7,14 +7,12 @@ from importlib import resources
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from evaluation.studies.categories import LOOSE, boolean, ordinal
 from hubbub.decoder import Decoding, decode, decode_categories
-from hubbub.inference.anomalies import AnomalyReport
-from hubbub.reporting.categories import categories_estimates
-from hubbub.reporting.strings import strings_estimates
+from hubbub.inference import AnomalyReport
+from hubbub.reporting import categories_estimates, strings_estimates
 from parameters import examples
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_decoding, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained, contrast

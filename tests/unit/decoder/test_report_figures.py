@@ -7,7 +7,7 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from hubbub.reporting.charts import (
+from hubbub.reporting import (
     Chart,
     GroupedBars,
     HeatMap,
@@ -22,9 +22,9 @@ from hubbub.reporting.charts import (
     Tree,
     TreeNode,
     XYChart,
+    draw,
     in_percent,
 )
-from hubbub.reporting.drawings import draw
 from unit.decoder.pages import Page, assert_self_contained
 
 WORDS = Labels("a", "T", "W", "driver", "crash")

@@ -5,18 +5,18 @@ import pytest
 
 from factories import make_params
 from hubbub.decoder import Correction
-from hubbub.inference.candidates import Candidates, make_design, mapped
-from hubbub.inference.regression.estimates import (
+from hubbub.inference import (
+    Candidates,
     PresenceTests,
+    Search,
     estimate_all,
     estimated_in,
-)
-from hubbub.inference.regression.model import fit_selected
-from hubbub.inference.regression.rivals import (
+    fit_selected,
+    make_design,
+    mapped,
     reduced,
     selection_corrected_models,
 )
-from hubbub.inference.regression.search import Search
 from unit.decoder.models import noisy_bits
 
 PARAMS = make_params(k=32, h=2, m=32)

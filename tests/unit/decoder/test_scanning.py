@@ -2,15 +2,22 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.candidates import Candidates, bit_numbers, hashed, mapped, of_words
-from hubbub.inference.params import DecodingParams
-from hubbub.inference.scanning import indistinguishable, scan
+from hubbub.inference import (
+    BoolArray,
+    Candidates,
+    DecodingParams,
+    FloatArray,
+    bit_numbers,
+    hashed,
+    indistinguishable,
+    mapped,
+    of_words,
+    scan,
+)
 
 E_ACUTE, E_ACUTE_DECOMPOSED = "é", "e\u0301"
 

@@ -9,9 +9,8 @@ from scipy import stats
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import Correction
-from hubbub.inference.arrays import FloatArray
+from hubbub.inference import FloatArray, Search, SearchResult
 from hubbub.inference.regression import search as module
-from hubbub.inference.regression.search import Search, SearchResult
 from significance import ALARM
 from unit.decoder.models import candidates_of, design_of, noisy_bits
 

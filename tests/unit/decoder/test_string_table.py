@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.inference import string_table as files
-from hubbub.inference.string_table import pack_strings
+from hubbub.inference import pack_strings, string_table as files
 
 _STRINGS = [
     "",

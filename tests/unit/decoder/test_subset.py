@@ -4,11 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import SubsetNoise
+from hubbub.inference import FloatArray, SubsetNoise
 
 SMALL = [(d, w) for d in range(2, 7) for w in range(1, d)]
 

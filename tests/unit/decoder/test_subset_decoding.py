@@ -11,15 +11,9 @@ from evaluation.drawn_counts import draw_cells
 from factories import make_metric
 from hubbub.client import Metric
 from hubbub.decoder import CohortCounts, decode_categories
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.shares import estimate_categories
-from hubbub.inference.joint.decoding import decode_joint
-from hubbub.inference.joint.table import FieldLabels
-from hubbub.protocol.metric_types.base import MetricType
-from hubbub.protocol.metric_types.enums import EnumType, OrdinalType
-from hubbub.protocol.metric_types.joint import Field, JointType
-from hubbub.protocol.responses import Subset
-from hubbub.reporting.categories import categories_estimates
+from hubbub.inference import FieldLabels, FloatArray, decode_joint, estimate_categories
+from hubbub.protocol import EnumType, Field, JointType, MetricType, OrdinalType, Subset
+from hubbub.reporting import categories_estimates
 
 SHARES: FloatArray = np.array([0.5, 0.25, 0.15, 0.1, 0.0])
 Q = 0.7

@@ -5,11 +5,15 @@ import pytest
 from scipy import special
 
 from factories import make_params
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.candidates import Candidates
-from hubbub.inference.counts import BitEstimates
-from hubbub.inference.regression.estimates import CandidateEstimates, PresenceTests, estimate_all
-from hubbub.inference.regression.model import Fit
+from hubbub.inference import (
+    BitEstimates,
+    CandidateEstimates,
+    Candidates,
+    Fit,
+    FloatArray,
+    PresenceTests,
+    estimate_all,
+)
 from significance import z_limit
 from unit.decoder.models import PARAMS, candidates_of, design_of, fit_of, noisy_bits
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from hubbub.inference.testing.intervals import selection_bias, without_bias
+from hubbub.inference import selection_bias, without_bias
 
 ERROR = 0.01
 

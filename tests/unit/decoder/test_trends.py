@@ -10,18 +10,15 @@ import pytest
 from pyarrow import parquet
 
 from hubbub.decoder import CohortCounts, Correction, Decoding
-from hubbub.inference.anomalies import AnomalyReport
-from hubbub.inference.errors import UndecodableError
-from hubbub.inference.trends.decoding import (
+from hubbub.inference import (
+    AnomalyReport,
     DayEstimates,
     Trends,
+    UndecodableError,
     compare_days,
     decode_days,
 )
-from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.strings import string_findings
-from hubbub.reporting.trends import TYPES, trends_estimates
-from hubbub.reporting.wording import Provenance
+from hubbub.reporting import TYPES, Estimates, Provenance, string_findings, trends_estimates
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown

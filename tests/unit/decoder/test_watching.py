@@ -21,10 +21,8 @@ from hubbub.decoder.watching.news import message_of
 from hubbub.decoder.watching.options import load_watch
 from hubbub.decoder.watching.results import Result, days_of, read_result
 from hubbub.decoder.watching.running import exclusive_lock, last_day, next_time
-from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.records import Records, record_width
-from hubbub.reporting.estimates import Finding, Level
+from hubbub.protocol import EnumType, MetricError, Records, record_width
+from hubbub.reporting import Finding, Level
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from stored_metrics import NOISE, WORDS, reports_of
 

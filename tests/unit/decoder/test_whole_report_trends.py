@@ -8,12 +8,8 @@ import pytest
 
 from factories import make_params
 from hubbub.decoder import Decoding, count_records, decode
-from hubbub.inference.candidates import hashed
-from hubbub.inference.likelihood.decoding import decode_reports
-from hubbub.inference.packed import pack
-from hubbub.inference.trends.decoding import Trends
-from hubbub.inference.trends.whole_reports import decode_whole_days
-from hubbub.simulations.simulated_clients.clients import SimulatedClients, as_records
+from hubbub.inference import Trends, decode_reports, decode_whole_days, hashed, pack
+from hubbub.simulations import SimulatedClients, as_records
 
 PARAMS = make_params(k=16, h=2, m=8, f=0.1, p=0.1, q=0.8)
 FIRST = dt.date(2026, 11, 1)

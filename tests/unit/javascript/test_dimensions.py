@@ -4,8 +4,7 @@ import json
 import random
 from typing import Any
 
-from hubbub.protocol.dimensions import read_dimensions
-from hubbub.protocol.errors import MetricError
+from hubbub.protocol import MetricError, read_dimensions
 from unit.javascript.node import run_node
 
 PROGRAM = """

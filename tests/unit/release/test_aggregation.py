@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hubbub.release.errors import QueryError
+from hubbub.release import QueryError
 from hubbub.release.mechanisms.counts import lattice
 from hubbub.release.mechanisms.selection import (
     aggregate_mean,

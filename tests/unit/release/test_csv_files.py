@@ -7,10 +7,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.release.errors import DataError
+from hubbub.release import DataError
 from hubbub.release.tables import read_csv, read_csv_names
 
 

@@ -12,8 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from hubbub.release import BudgetError, DataError, Dataset, LedgerError, QueryError
-from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.writers import write_files
+from hubbub.reporting import Estimates, write_files
 
 SURE = 400
 """An epsilon at which noise is next to nothing: 0 but with probability e^-80 in all uses here."""

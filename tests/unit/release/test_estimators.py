@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hubbub.release.errors import QueryError
+from hubbub.release import QueryError
 from hubbub.release.estimator_host import Block
 from hubbub.release.estimators import run_estimator
 

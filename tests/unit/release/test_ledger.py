@@ -15,12 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from evaluation.attacks.release_ledger import SPENDER, cut_off_a_spend, started
-from hubbub.release.errors import BudgetError, LedgerError
-from hubbub.release.ledger import Composition, Ledger, total
+from hubbub.release import BudgetError, Ledger, LedgerError
+from hubbub.release.ledger import Composition, total
 from hubbub.release.noise import Cost, gaussian_scale
 
 TENTH = Fraction("0.1")

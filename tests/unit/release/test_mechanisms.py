@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.release.errors import QueryError
+from hubbub.release import QueryError
 from hubbub.release.mechanisms import selection
 from hubbub.release.mechanisms.counts import (
     Mechanism,

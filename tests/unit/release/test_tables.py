@@ -10,20 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyarrow import csv, feather, parquet
 
-from hubbub.release.errors import DataError
-from hubbub.release.tables import (
-    Role,
-    UserRows,
-    column_names,
-    digest,
-    limited,
-    load,
-    state,
-)
+from hubbub.release import DataError
+from hubbub.release.tables import Role, UserRows, column_names, digest, limited, load, state
 
 KEYS, NUMBERS = Role.KEYS, Role.NUMBERS
 

@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 
 from factories import make_params
-from hubbub.protocol.bloom import bloom_bits
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.simulations.simulated_clients.clients import (
-    Attack,
-    AttackError,
-    AttackKind,
-    choose_targets,
-    forge,
-    parse_attack,
-)
+from hubbub.protocol import OpenStringType, bloom_bits
+from hubbub.simulations import Attack, AttackError, AttackKind, choose_targets, forge, parse_attack
 
 PARAMS = make_params(k=64, h=2, m=4)
 TARGETS = ("one", "two")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from factories import make_params
-from hubbub.simulations.simulated_clients.clients import Audit, audit_epsilon
+from hubbub.simulations import Audit, audit_epsilon
 
 CHROME = make_params()
 UPSIDE_DOWN = make_params(p=0.75, q=0.25)

@@ -6,15 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hubbub.client import randomness
-from hubbub.simulations.simulated_clients.bernoulli import (
-    bernoulli_words,
-    digit_codes,
-    keyed_bernoulli_words,
-)
+from hubbub.simulations import bernoulli_words, digit_codes, keyed_bernoulli_words
 from parameters import examples
 
 ALL = np.uint64(2**64 - 1)

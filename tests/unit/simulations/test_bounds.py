@@ -15,7 +15,7 @@ from evaluation.suite.bounds import (
     judge_table,
     promises_kept,
 )
-from hubbub.simulations.experiments.scoring import Coverage, JointScore, Score
+from hubbub.simulations import Coverage, JointScore, Score
 
 GOOD = Score(
     detected=50,

@@ -6,8 +6,8 @@ from scipy import stats
 
 from factories import seeded_stream
 from hubbub.client.encoder import draw_cells
-from hubbub.protocol.responses import UNARY, Subset, Window
-from hubbub.simulations.simulated_clients.population_sampler import draw_cell_counts
+from hubbub.protocol import UNARY, Subset, Window
+from hubbub.simulations import draw_cell_counts
 
 ALARM = 1e-6
 

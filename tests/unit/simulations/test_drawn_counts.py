@@ -5,7 +5,7 @@ from scipy import stats
 
 from evaluation.drawn_counts import draw_counts
 from factories import make_params
-from hubbub.protocol.metric_types.enums import EnumType
+from hubbub.protocol import EnumType
 from significance import ALARM, chi_squared_p
 
 

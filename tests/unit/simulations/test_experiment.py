@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 
 from factories import make_params
+from hubbub.simulations import Attack, AttackKind, Experiment, ReportingPlan, made_up, make_scenario
 from hubbub.simulations.experiments import experiment
-from hubbub.simulations.experiments.experiment import Experiment, make_scenario
-from hubbub.simulations.populations import made_up
-from hubbub.simulations.simulated_clients.clients import Attack, AttackKind
-from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan
 
 
 def make_experiment(kind: AttackKind) -> Experiment:

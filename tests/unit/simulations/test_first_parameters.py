@@ -4,14 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.planning.limits import DetectionTest, detection_limit
-from hubbub.planning.noise import Budget
-from hubbub.planning.search import plan
-from hubbub.planning.strings import StringsGoal
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.registry import Registry
-from hubbub.simulations.cli import run
-from hubbub.simulations.demo import METRICS
+from hubbub.planning import Budget, DetectionTest, StringsGoal, detection_limit, plan
+from hubbub.protocol import RapporParams, Registry
+from hubbub.simulations import METRICS, run
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 

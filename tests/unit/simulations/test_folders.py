@@ -2,7 +2,7 @@
 
 import pytest
 
-from hubbub.simulations.experiments.collecting import FolderError, start_afresh
+from hubbub.simulations import FolderError, start_afresh
 
 
 def test_stores_of_an_earlier_simulation_are_removed_and_all_else_stays(tmp_path):

@@ -1,8 +1,7 @@
 """The literature's formulas give what it publishes, and so do the paper's headline numbers."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from evaluation.paper.headline import (
     count_deviation,
@@ -13,8 +12,8 @@ from evaluation.paper.headline import (
     symmetric_chaining,
     symmetric_oue_ratio,
 )
-from hubbub.planning.noise import Budget, oue_variance
-from hubbub.protocol.params import RapporParams
+from hubbub.planning import Budget, oue_variance
+from hubbub.protocol import RapporParams
 from parameters import examples
 
 

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hubbub.decoder.metric_types.joint import field_labels
-from hubbub.protocol.errors import MetricError
-from hubbub.simulations.populations import (
+from hubbub.protocol import MetricError
+from hubbub.simulations import (
     FieldSize,
     JointPopulation,
     PopulationError,

@@ -8,13 +8,23 @@ from typing import cast
 import numpy as np
 import pytest
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.decoding import CategoryDecoding
-from hubbub.inference.joint.decoding import CellEstimates, JointDecoding, analyse_table
-from hubbub.inference.joint.table import JointEstimates
-from hubbub.simulations.experiments.scoring import Coverage, score_joint, true_strength
-from hubbub.simulations.experiments.tables import JointExperiment, run_joint
-from hubbub.simulations.populations import joint_population, parse_sizes
+from hubbub.inference import (
+    CategoryDecoding,
+    CellEstimates,
+    FloatArray,
+    JointDecoding,
+    JointEstimates,
+    analyse_table,
+)
+from hubbub.simulations import (
+    Coverage,
+    JointExperiment,
+    joint_population,
+    parse_sizes,
+    run_joint,
+    score_joint,
+    true_strength,
+)
 from unit.decoder.joint_tables import known_table, noise
 
 TRUTH = np.array([[0.3, 0.1, 0.1], [0.02, 0.38, 0.1]])

@@ -8,8 +8,8 @@ import pytest
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.protocol.bloom import bloom_bits
-from hubbub.simulations.simulated_clients.clients import LongitudinalClients
+from hubbub.protocol import bloom_bits
+from hubbub.simulations import LongitudinalClients
 
 VALUES = ("alpha", "", "日本語", "x")
 SHAPES = [(8, 1), (24, 7), (64, 5), (128, 64), (1024, 3)]

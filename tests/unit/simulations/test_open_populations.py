@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from evaluation.unlike_populations import CORPORA, HELD_OUT, SCRIPTS, TUNED, four
-from hubbub.protocol.bloom import canonical_bytes
-from hubbub.simulations.populations import Population
+from hubbub.protocol import canonical_bytes
+from hubbub.simulations import Population
 
 FOURS = {script: partial(four, script) for script in SCRIPTS}
 ALL: dict[str, Callable[[], Population]] = {**TUNED, **HELD_OUT, **FOURS}

@@ -6,18 +6,20 @@ import numpy as np
 import pytest
 
 from factories import make_params
-from hubbub.inference.counts import count_records, empty_counts
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.responses import Subset
-from hubbub.simulations.populations import family_shares, joint_population, made_up, parse_sizes
-from hubbub.simulations.simulated_clients.clients import as_records
-from hubbub.simulations.simulated_clients.population_sampler import (
+from hubbub.inference import count_records
+from hubbub.inference.counts import empty_counts
+from hubbub.protocol import EnumType, OpenStringType, Subset
+from hubbub.simulations import (
     CHUNK,
     PopulationSample,
     Reporter,
     ReportingPlan,
+    as_records,
     chunks,
+    family_shares,
+    joint_population,
+    made_up,
+    parse_sizes,
     sample_population,
 )
 

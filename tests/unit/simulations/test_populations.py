@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from hubbub.simulations.populations import (
+from hubbub.simulations import (
     PopulationError,
     census_first_names,
     census_names,

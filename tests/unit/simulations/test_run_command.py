@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from hubbub.simulations.cli import main
+from hubbub.simulations import main
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 
 SMALL = ("--unique", "20", "--reports", "2e4", "--k", "32", "--m", "8", "--seed", "1")

@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from hubbub.simulations.experiments.experiment import make_scenario
-from hubbub.simulations.populations import made_up
+from hubbub.simulations import made_up, make_scenario
 
 
 def test_tenth_that_is_missing_is_the_ninth_the_nineteenth_and_so_on():

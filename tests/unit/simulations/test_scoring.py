@@ -6,14 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hubbub.simulations.experiments.scoring import (
-    DecodedShares,
-    Score,
-    bands,
-    held_shares,
-    p_values_below,
-    score,
-)
+from hubbub.simulations import DecodedShares, Score, bands, held_shares, p_values_below, score
 
 
 def score_of(

@@ -5,8 +5,8 @@ import pytest
 
 from factories import make_params
 from hubbub.client import RapporParams
-from hubbub.protocol.bloom import bloom_bits
-from hubbub.simulations.simulated_clients.clients import SimulatedClients
+from hubbub.protocol import bloom_bits
+from hubbub.simulations import SimulatedClients
 
 VALUES = ("alpha", "", "日本語")
 

@@ -1,16 +1,11 @@
 """Simulated clients' true bits are the real client's, whatever the value, the steps, the cohort."""
 
 import numpy as np
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from factories import make_params
-from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.simulations.populations import FieldSize, joint_population
-from hubbub.simulations.simulated_clients.bernoulli import true_bits
+from hubbub.protocol import BooleanType, EnumType, MetricError, OpenStringType, OrdinalType, Value
+from hubbub.simulations import FieldSize, joint_population, true_bits
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=5)
 filter_sizes = st.integers(1, 128).map(lambda n: 8 * n)

@@ -1,6 +1,6 @@
 """The command `hubbub-collector`."""
 
-from hubbub.protocol.commands import begin_command
+from hubbub.protocol import begin_command
 
 begin_command("collector")  # before the imports that take longest
 

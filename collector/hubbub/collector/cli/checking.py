@@ -17,16 +17,8 @@ from typing import Any
 import click
 
 from hubbub.collector.cli.group import cli_errors
-from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.registry import Registry, check_compatible
-from hubbub.reporting.findings import (
-    NOTHING_ASKED,
-    Finding,
-    Level,
-    metric_warning,
-    registry_ends,
-)
+from hubbub.protocol import Metric, MetricError, Registry, check_compatible
+from hubbub.reporting import NOTHING_ASKED, Finding, Level, metric_warning, registry_ends
 
 FAULT = "fault"
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

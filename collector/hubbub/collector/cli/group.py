@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hubbub.reporting import command_line
-from hubbub.storage.errors import mask
+from hubbub.storage import mask
 
 if TYPE_CHECKING:
     from hubbub.collector.config import Configuration

@@ -14,20 +14,23 @@ import click
 
 from hubbub.collector.cli.group import cli_errors, config_option, read_configuration
 from hubbub.collector.config import Settings, describe_default
-from hubbub.protocol.plurals import counted
-from hubbub.protocol.registry import Registry
+from hubbub.protocol import Registry, counted
 from hubbub.storage import (
+    Location,
+    Maintenance,
     MetricVersion,
     Store,
+    StoreError,
     backup_store,
+    export_partitions,
+    find_sources,
+    import_file,
+    mask_address,
     migrate_store,
     open_store,
+    plan_export,
+    resolve,
 )
-from hubbub.storage.errors import StoreError, mask_address
-from hubbub.storage.files.exports import export_partitions, plan_export
-from hubbub.storage.files.importing import find_sources, import_file
-from hubbub.storage.files.locations import Location, resolve
-from hubbub.storage.maintenance import Maintenance
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 _Command = Callable[..., None]

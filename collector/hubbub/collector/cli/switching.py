@@ -13,17 +13,17 @@ import click
 
 from hubbub.collector.cli.group import cli_errors, config_option
 from hubbub.collector.cli.stores import configured, metrics_option
-from hubbub.protocol.errors import SwitchError
-from hubbub.protocol.registry import Registry
-from hubbub.protocol.switch import (
+from hubbub.protocol import (
     Rate,
+    Registry,
     SigningKey,
     SwitchDocument,
+    SwitchError,
     SwitchFile,
     VerifyKey,
     check_rate,
 )
-from hubbub.storage.errors import StoreError
+from hubbub.storage import StoreError
 
 _Command = Callable[..., None]
 _version_option = click.option(

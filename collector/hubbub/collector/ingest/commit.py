@@ -22,9 +22,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
-from hubbub.storage import NewBatch, Store
-from hubbub.storage.errors import StoreError
-from hubbub.storage.maintenance import JUMP
+from hubbub.storage import JUMP, NewBatch, Store, StoreError
 
 SLOT = 0.025
 """Seconds between two times at which what waits is committed. A client doesn't notice them, and at

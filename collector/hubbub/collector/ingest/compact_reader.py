@@ -16,12 +16,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from hubbub.protocol.dimensions import is_slice
-from hubbub.protocol.errors import CompactError, TooManyReportsError
-from hubbub.protocol.params import COHORT_BYTES
-from hubbub.protocol.plurals import counted
-from hubbub.protocol.records import Records, column, joined
-from hubbub.protocol.wire import (
+from hubbub.protocol import (
+    COHORT_BYTES,
     COUNT_BYTES,
     FIXED_HEAD_BYTES,
     FORMAT,
@@ -31,6 +27,13 @@ from hubbub.protocol.wire import (
     MOST,
     MOST_BYTES_OF_BITS,
     SEPARATOR,
+    CompactError,
+    Records,
+    TooManyReportsError,
+    column,
+    counted,
+    is_slice,
+    joined,
     section_head,
 )
 from hubbub.storage import MetricVersion, NewBatch

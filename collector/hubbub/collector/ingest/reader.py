@@ -25,23 +25,21 @@ from hubbub.collector.ingest.compact_reader import (
     ExpectedReports,
 )
 from hubbub.collector.problems import BatchError, RefusalError
-from hubbub.protocol import wire
-from hubbub.protocol.checks import is_metric_name
-from hubbub.protocol.dimensions import MOST_SLICES, is_slice
-from hubbub.protocol.errors import (
+from hubbub.protocol import (
+    COHORT_BYTES,
+    MOST_SLICES,
+    MOST_VERSION,
     CompactError,
+    Metric,
+    Records,
+    Registry,
     TooManyReportsError,
+    is_metric_name,
+    is_slice,
+    joined,
+    wire,
 )
-from hubbub.protocol.keys import MOST_VERSION
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import COHORT_BYTES
-from hubbub.protocol.records import Records, joined
-from hubbub.protocol.registry import Registry
-from hubbub.storage import (
-    Declared,
-    MetricVersion,
-    NewBatch,
-)
+from hubbub.storage import Declared, MetricVersion, NewBatch
 
 ENCODINGS = ("gzip", "deflate")
 _GZIP = 16 + zlib.MAX_WBITS  # zlib's way to ask for gzip's header (its manual, inflateInit2)

@@ -15,13 +15,19 @@ from collections.abc import Iterable, Mapping
 from hubbub.collector.config import Settings
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import BatchError
-from hubbub.protocol.dimensions import MOST_SLICES, parse_slice, slice_of
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.poisoning import SetBits, improbable, plausible_set_bits
-from hubbub.protocol.records import Records, joined
-from hubbub.protocol.registry import Registry
-from hubbub.storage import MetricVersion, NewBatch, Store
-from hubbub.storage.slices import SliceSizes, pools
+from hubbub.protocol import (
+    MOST_SLICES,
+    Metric,
+    Records,
+    Registry,
+    SetBits,
+    improbable,
+    joined,
+    parse_slice,
+    plausible_set_bits,
+    slice_of,
+)
+from hubbub.storage import MetricVersion, NewBatch, SliceSizes, Store, pools
 
 MOST_STORED = 4 * MOST_SLICES
 """Four times what is published: new slices of a day have room before they are large enough."""

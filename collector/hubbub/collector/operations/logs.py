@@ -19,7 +19,7 @@ from collections.abc import MutableMapping
 from itertools import islice
 from typing import Any, TextIO
 
-from hubbub.storage.errors import mask
+from hubbub.storage import mask
 
 LIFECYCLE = "hubbub.collector.lifecycle"
 _OURS = "hubbub"

@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from hubbub.protocol.errors import HubbubError
-from hubbub.protocol.registry import Registry
+from hubbub.protocol import HubbubError, Registry
 
 _PEAK_SECONDS = 600.0
 """What is high for a moment is shown for as long at least, whenever the numbers are published."""

@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 
 from hubbub.collector.operations.status import STEPS_SHOWN, ServiceStatus
-from hubbub.protocol.plurals import counted
+from hubbub.protocol import counted
 
 _TEMPLATES = importlib.resources.files("hubbub.collector.operations") / "templates"
 _STYLE = (_TEMPLATES / "page.css").read_text(encoding="utf-8")

@@ -21,13 +21,9 @@ from typing import Any, NamedTuple
 from hubbub.collector.config import Settings
 from hubbub.collector.operations.metrics import MetricValues
 from hubbub.collector.operations.publishing import Coarse
-from hubbub.protocol.registry import Registry
-from hubbub.reporting.findings import Finding
-from hubbub.storage import (
-    DayCount,
-    Declared,
-    MetricVersion,
-)
+from hubbub.protocol import Registry
+from hubbub.reporting import Finding
+from hubbub.storage import DayCount, Declared, MetricVersion
 
 DAYS_SHOWN = 14  # two weeks: this week beside the last
 STEPS_SHOWN = 144

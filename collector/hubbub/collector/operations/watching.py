@@ -32,11 +32,9 @@ from hubbub.collector.operations.status import (
     metric_statuses,
     task_statuses,
 )
-from hubbub.protocol.registry import Registry
-from hubbub.reporting.findings import END_CODES, registry_ends
-from hubbub.storage import MetricVersion, Store
-from hubbub.storage.errors import StoreError
-from hubbub.storage.maintenance import STEPS
+from hubbub.protocol import Registry
+from hubbub.reporting import END_CODES, registry_ends
+from hubbub.storage import STEPS, MetricVersion, Store, StoreError
 
 _FRESH_SECONDS = 1.0  # probes of many come every few seconds; one of them asks the store
 _PATIENCE_SECONDS = 15.0  # more than a store's own limit of a statement, so its error comes first

@@ -29,9 +29,8 @@ from hubbub.collector.problems import Answer, RefusalError, problem, refusal, un
 from hubbub.collector.serving.app import check_strictly
 from hubbub.collector.serving.connections import Connections, Limits, listening, to_response
 from hubbub.collector.serving.service import ServiceFiles
-from hubbub.protocol.registry import Registry
-from hubbub.storage import MetricVersion, Store
-from hubbub.storage.errors import StoreError
+from hubbub.protocol import Registry
+from hubbub.storage import MetricVersion, Store, StoreError
 
 RECORD_BYTES_HEADER = "Hubbub-Record-Bytes"
 """The header of an export with the width of its records."""

@@ -32,10 +32,8 @@ from hubbub.collector.ingest.validator import ReportValidator, SliceLimit
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import Answer, RefusalError, problem, refusal, unexpected
 from hubbub.collector.serving.connections import Connection, Connections, NotHttpError, to_response
-from hubbub.protocol.errors import SwitchError
-from hubbub.protocol.switch import MOST_BYTES, SwitchFile
-from hubbub.storage import NewBatch, Store
-from hubbub.storage.errors import StoreError
+from hubbub.protocol import MOST_BYTES, SwitchError, SwitchFile
+from hubbub.storage import NewBatch, Store, StoreError
 
 _GOOD_FOR_SECONDS = 1.0  # however many probes ask, the store is asked once a second
 _PATIENCE_SECONDS = 5.0  # orchestrators give a probe up after 1 to 10 seconds

@@ -29,7 +29,7 @@ from aiohttp import StreamReader, web
 from aiohttp.http import RawRequestMessage
 
 from hubbub.collector.problems import Answer, RefusalError
-from hubbub.protocol.errors import HubbubError
+from hubbub.protocol import HubbubError
 
 _READ_BYTES = 2**14
 """Read of a connection at a time: what it says may take milliseconds to parse."""

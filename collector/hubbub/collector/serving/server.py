@@ -28,11 +28,16 @@ from hubbub.collector.serving.service import (
     running_ingest,
     stop_event,
 )
-from hubbub.protocol.errors import HubbubError
-from hubbub.reporting.findings import registry_ends
-from hubbub.storage import Store, open_store, why_to_wait
-from hubbub.storage.errors import StoreError
-from hubbub.storage.maintenance import Maintenance, running_maintenance
+from hubbub.protocol import HubbubError
+from hubbub.reporting import registry_ends
+from hubbub.storage import (
+    Maintenance,
+    Store,
+    StoreError,
+    open_store,
+    running_maintenance,
+    why_to_wait,
+)
 
 Announce = Callable[[str], None]
 

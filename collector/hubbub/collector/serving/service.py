@@ -44,8 +44,7 @@ from hubbub.collector.serving.connections import (
     room_for_connections,
     tls_context,
 )
-from hubbub.protocol.errors import HubbubError
-from hubbub.protocol.registry import Registry, check_compatible
+from hubbub.protocol import HubbubError, Registry, check_compatible
 from hubbub.storage import Store
 
 _GAUGE_SECONDS = 1.0  # far shorter than a scrape's interval

@@ -31,7 +31,7 @@ from hubbub.collector.serving.service import (
     running_ingest,
     stop_event,
 )
-from hubbub.protocol.errors import HubbubError
+from hubbub.protocol import HubbubError
 from hubbub.storage import open_store
 
 _START_SECONDS = 60.0  # a start takes a second; a store's migration comes before

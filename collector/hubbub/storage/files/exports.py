@@ -36,11 +36,7 @@ from contextlib import ExitStack, aclosing
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from hubbub.protocol.checks import metric_name
-from hubbub.protocol.counts import KeptCounts
-from hubbub.protocol.dimensions import is_slice
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.records import record_width
+from hubbub.protocol import KeptCounts, Metric, is_slice, metric_name, record_width
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
 from hubbub.storage.files.locations import Address, Location, resolve
 from hubbub.storage.files.parquet import (

@@ -26,10 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import COHORT_BYTES, RapporParams
-from hubbub.protocol.records import Records, record_width
-from hubbub.protocol.registry import Registry
+from hubbub.protocol import COHORT_BYTES, Metric, RapporParams, Records, Registry, record_width
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.files.exports import (
     Partition,
@@ -40,13 +37,7 @@ from hubbub.storage.files.exports import (
     report_file,
     report_files,
 )
-from hubbub.storage.files.locations import (
-    Address,
-    Location,
-    open_unpacked,
-    resolve,
-    storage_errors,
-)
+from hubbub.storage.files.locations import Address, Location, open_unpacked, resolve, storage_errors
 from hubbub.storage.files.parquet import read_counts_file, read_records
 from hubbub.storage.reports import MetricVersion, NewBatch
 

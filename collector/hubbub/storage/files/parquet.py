@@ -21,10 +21,18 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.protocol.counts import CohortCounts, KeptCounts, check_counts
-from hubbub.protocol.errors import RecordsError
-from hubbub.protocol.params import COHORT_BYTES
-from hubbub.protocol.records import Columns, Records, cohorts, interleaved, table
+from hubbub.protocol import (
+    COHORT_BYTES,
+    CohortCounts,
+    Columns,
+    KeptCounts,
+    Records,
+    RecordsError,
+    check_counts,
+    cohorts,
+    interleaved,
+    table,
+)
 from hubbub.storage.errors import MissingFileError, ReportFileError
 from hubbub.storage.files.locations import (
     Address,

@@ -6,7 +6,7 @@ a second to import, and a person who asks for --help shouldn't wait for them.
 
 from __future__ import annotations
 
-from hubbub.protocol.commands import begin_command
+from hubbub.protocol import begin_command
 
 begin_command("decoder")  # before the imports that take longest
 
@@ -15,7 +15,7 @@ import os
 
 import click
 
-from hubbub.reporting.command_line import LazyGroup
+from hubbub.reporting import LazyGroup
 
 _ALLOCATIONS = 50_000  # more than all imports make
 

@@ -24,7 +24,7 @@ from hubbub.decoder.options import (
     check_options,
     where_of,
 )
-from hubbub.reporting.command_line import Day, WithHeadings, cli_errors
+from hubbub.reporting import Day, WithHeadings, cli_errors
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -244,9 +244,8 @@ def decode(**options: Any) -> None:
         chosen = DecodeOptions(**options)
         check_options(chosen)
         # Imported here, so that --help and mistakes wait for no numerical library.
-        from hubbub.decoder.pipeline import OnTerminal
-        from hubbub.decoder.pipeline import decode as decode_options
-        from hubbub.inference.parallel import one_thread
+        from hubbub.decoder.pipeline import OnTerminal, decode as decode_options
+        from hubbub.inference import one_thread
         from hubbub.reporting import writers
 
         writers.check_output_option(files)
@@ -328,7 +327,7 @@ def compare(control: str, treatment: str, sample_ratio: float | None, **options:
         check_options(chosen)
         from hubbub.decoder import comparing
         from hubbub.decoder.pipeline import OnTerminal
-        from hubbub.inference.parallel import one_thread
+        from hubbub.inference import one_thread
         from hubbub.reporting import writers
 
         writers.check_output_option(files)

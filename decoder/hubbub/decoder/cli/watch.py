@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from hubbub.reporting.command_line import Day, cli_errors
+from hubbub.reporting import Day, cli_errors
 
 _NEWS = 3
 """Exit code; 1 and 2 are errors."""
@@ -47,7 +47,7 @@ def watch(file: str, once: bool, until: dt.date | None) -> None:
     """
     if until is not None and not once:
         raise click.UsageError("--until needs --once.")
-    from hubbub.protocol.errors import HubbubError
+    from hubbub.protocol import HubbubError
 
     if once:
         with cli_errors():
@@ -73,7 +73,7 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
     from hubbub.decoder.watching.news import tell
     from hubbub.decoder.watching.options import load_watch
     from hubbub.decoder.watching.results import Result, reports_in
-    from hubbub.protocol.errors import Option, OptionError
+    from hubbub.protocol import Option, OptionError
 
     watch = load_watch(file)
     due = running.last_day(watch, dt.datetime.now(dt.UTC))

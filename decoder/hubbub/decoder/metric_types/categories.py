@@ -12,19 +12,14 @@ from hubbub.decoder.type_decoder import (
     estimate_days,
     refuse_lists_and_reports,
 )
-from hubbub.inference.categories.decoding import decode_categories
-from hubbub.inference.ratios import Ratios
-from hubbub.protocol.metric_types.base import MetricType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.reporting.categories import categories_estimates, category_findings
-from hubbub.reporting.estimates import Estimates
+from hubbub.inference import Ratios, decode_categories
+from hubbub.protocol import Metric, MetricType, RapporParams
+from hubbub.reporting import Estimates, categories_estimates, category_findings
 
 if TYPE_CHECKING:
-    from hubbub.inference.categories.decoding import CategoryDecoding
-    from hubbub.inference.comparison import Comparison, Groups
-from hubbub.inference.ratios import bit_ratios
-from hubbub.protocol.metric_types.enums import BooleanType
+    from hubbub.inference import CategoryDecoding, Comparison, Groups
+from hubbub.inference import bit_ratios
+from hubbub.protocol import BooleanType
 
 _Type = TypeVar("_Type", bound=MetricType)
 
@@ -45,7 +40,7 @@ class CategoryDecoder(TypeDecoder[_Type]):
         """Invert the bit counts, perhaps day by day."""
         options, reports = data.options, data.reports
         if options.by:
-            from hubbub.inference.trends.decoding import decode_category_days  # noqa: PLC0415 - seldom
+            from hubbub.inference import decode_category_days  # noqa: PLC0415 - seldom
 
             return estimate_days(data, decode_category_days, category_findings, "inversion")
         decoding = decode_categories(
@@ -66,7 +61,7 @@ class CategoryDecoder(TypeDecoder[_Type]):
         observer: Observer,  # noqa: ARG002
     ) -> Comparison[CategoryDecoding]:
         """Compare the shares of all categories."""
-        from hubbub.inference.comparison import compare_categories  # noqa: PLC0415 - seldom
+        from hubbub.inference import compare_categories  # noqa: PLC0415 - seldom
 
         options = data.options
         return compare_categories(

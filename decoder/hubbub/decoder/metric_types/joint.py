@@ -8,18 +8,15 @@ from typing import cast
 from hubbub.decoder.candidates import CandidateLists, field_lists
 from hubbub.decoder.options import DecodeOptions
 from hubbub.decoder.type_decoder import DecodeInput, Observer, TypeDecoder, refuse_beyond_counts
-from hubbub.inference.anomalies import AnomalyReport
-from hubbub.inference.categories.decoding import CategoryDecoding
-from hubbub.inference.joint.decoding import JointDecoding, decode_joint
-from hubbub.inference.joint.table import FieldLabels
-from hubbub.protocol.errors import OptionError
-from hubbub.protocol.metric_types.joint import JointType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import Metric
-from hubbub.reporting.categories import category_findings
-from hubbub.reporting.estimates import Estimates, Finding
-from hubbub.reporting.joint import joint_estimates
-from hubbub.reporting.strings import string_findings
+from hubbub.inference import (
+    AnomalyReport,
+    CategoryDecoding,
+    FieldLabels,
+    JointDecoding,
+    decode_joint,
+)
+from hubbub.protocol import JointType, Metric, OptionError, StringType
+from hubbub.reporting import Estimates, Finding, category_findings, joint_estimates, string_findings
 
 
 class JointDecoder(TypeDecoder[JointType]):

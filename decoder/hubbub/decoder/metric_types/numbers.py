@@ -12,15 +12,12 @@ from hubbub.decoder.type_decoder import (
     estimate_days,
     refuse_lists_and_reports,
 )
-from hubbub.inference.numbers.decoding import decode_numbers
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.metrics import Metric
-from hubbub.reporting.categories import number_findings, numbers_estimates
-from hubbub.reporting.estimates import Estimates
+from hubbub.inference import decode_numbers
+from hubbub.protocol import Metric, NumberType
+from hubbub.reporting import Estimates, number_findings, numbers_estimates
 
 if TYPE_CHECKING:
-    from hubbub.inference.comparison import Comparison, Groups
-    from hubbub.inference.numbers.decoding import NumberDecoding
+    from hubbub.inference import Comparison, Groups, NumberDecoding
 
 
 class NumberDecoder(TypeDecoder[NumberType]):
@@ -41,7 +38,7 @@ class NumberDecoder(TypeDecoder[NumberType]):
         """Weigh the cells' counts, perhaps day by day."""
         options, reports = data.options, data.reports
         if options.by:
-            from hubbub.inference.trends.decoding import decode_number_days  # noqa: PLC0415 - seldom
+            from hubbub.inference import decode_number_days  # noqa: PLC0415 - seldom
 
             return estimate_days(data, decode_number_days, number_findings, "weights of cells")
         decoding = decode_numbers(
@@ -60,7 +57,7 @@ class NumberDecoder(TypeDecoder[NumberType]):
         observer: Observer,  # noqa: ARG002
     ) -> Comparison[NumberDecoding]:
         """Compare the means, and perhaps the variances."""
-        from hubbub.inference.comparison import compare_numbers  # noqa: PLC0415 - seldom
+        from hubbub.inference import compare_numbers  # noqa: PLC0415 - seldom
 
         options = data.options
         return compare_numbers(

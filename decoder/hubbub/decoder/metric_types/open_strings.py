@@ -8,12 +8,9 @@ from typing import cast
 from hubbub.decoder.candidates import CandidateLists, list_candidates, plain_list
 from hubbub.decoder.options import DecodeOptions
 from hubbub.decoder.type_decoder import DecodeInput, Observer, TypeDecoder, refuse_beyond_counts
-from hubbub.inference.open_strings.decoding import decode_open_strings
-from hubbub.protocol.errors import OptionError
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metrics import Metric
-from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.open_strings import open_estimates
+from hubbub.inference import decode_open_strings
+from hubbub.protocol import Metric, OpenStringType, OptionError
+from hubbub.reporting import Estimates, open_estimates
 
 METHOD = "prefixes step by step, then least squares"
 

@@ -8,25 +8,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hubbub.decoder.candidates import (
-    CandidateLists,
-    hashed_lists,
-)
+from hubbub.decoder.candidates import CandidateLists, hashed_lists
 from hubbub.decoder.options import DecodeOptions
 from hubbub.decoder.type_decoder import DecodeInput, Observer, TypeDecoder
-from hubbub.inference.candidates import Candidates
+from hubbub.inference import LIKELIHOOD, Candidates, Choice, Decoding, Method, decode, overlooked
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.decoding import LIKELIHOOD, Decoding, decode
-from hubbub.inference.likelihood.choice import Choice, Method
-from hubbub.inference.misfit import overlooked
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import Metric
-from hubbub.reporting.estimates import Estimates, Finding
-from hubbub.reporting.strings import string_findings, strings_estimates
-from hubbub.reporting.wording import overlooked_finding
+from hubbub.protocol import Metric, StringType
+from hubbub.reporting import (
+    Estimates,
+    Finding,
+    overlooked_finding,
+    string_findings,
+    strings_estimates,
+)
 
 if TYPE_CHECKING:
-    from hubbub.inference.comparison import Comparison, Groups
+    from hubbub.inference import Comparison, Groups
 
 
 class StringDecoder(TypeDecoder[StringType]):
@@ -56,7 +53,7 @@ class StringDecoder(TypeDecoder[StringType]):
         self, data: DecodeInput, groups: Groups, observer: Observer
     ) -> Comparison[Decoding]:
         """Detect strings in both groups together, and compare their shares by bit counts."""
-        from hubbub.inference.comparison import compare_strings  # noqa: PLC0415 - seldom
+        from hubbub.inference import compare_strings  # noqa: PLC0415 - seldom
 
         pooled, listed = _decode(data, groups.together, observer)
         return compare_strings(
@@ -97,12 +94,8 @@ def _overlooked(data: DecodeInput, decoding: Decoding) -> tuple[Finding, ...]:
 
 def _estimate_days(data: DecodeInput, observer: Observer) -> Estimates:
     """Follow the strings that are detected in all days together."""
-    from hubbub.inference.trends.decoding import (  # noqa: PLC0415 - seldom
-        days_with_enough,
-        follow,
-    )
-    from hubbub.inference.trends.whole_reports import decode_whole_days  # noqa: PLC0415
-    from hubbub.reporting.trends import trends_estimates  # noqa: PLC0415
+    from hubbub.inference import days_with_enough, decode_whole_days, follow  # noqa: PLC0415 - seldom
+    from hubbub.reporting import trends_estimates  # noqa: PLC0415
 
     reports, least = data.reports, data.options.min_reports
     enough = days_with_enough(reports.by_day, least)

@@ -25,12 +25,23 @@ from hubbub.decoder.watching.results import (
     reports_in,
 )
 from hubbub.decoder.watching.running import Fault
-from hubbub.protocol.plurals import counted
-from hubbub.reporting.charts import Chart, Labels, TimeSeries
-from hubbub.reporting.command_line import atomic_write
-from hubbub.reporting.estimates import Estimates, Finding, Level, Page, Section, Table, headings
-from hubbub.reporting.html import write_html
-from hubbub.reporting.text import shortened, visible
+from hubbub.protocol import counted
+from hubbub.reporting import (
+    Chart,
+    Estimates,
+    Finding,
+    Labels,
+    Level,
+    Page,
+    Section,
+    Table,
+    TimeSeries,
+    atomic_write,
+    headings,
+    shortened,
+    visible,
+    write_html,
+)
 
 _ROWS: Final = 5
 """The largest, of a tile."""

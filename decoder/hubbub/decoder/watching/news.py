@@ -31,17 +31,8 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from hubbub.decoder.watching.options import WatchOptions
-from hubbub.decoder.watching.results import (
-    Result,
-    WatchError,
-    days_of,
-    read_result,
-    reports_in,
-)
-from hubbub.reporting.command_line import atomic_write
-from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.findings import Finding, Level
-from hubbub.reporting.text import visible
+from hubbub.decoder.watching.results import Result, WatchError, days_of, read_result, reports_in
+from hubbub.reporting import Estimates, Finding, Level, atomic_write, visible
 
 _SENT: Final = ".sent.json"
 _SECONDS = 10

@@ -19,14 +19,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hubbub.decoder.options import STORE
-from hubbub.inference.likelihood.choice import Method
-from hubbub.inference.repeated_reports import Estimand
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol import checks as check
-from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metric_types import JointType, StringType
-from hubbub.protocol.registry import Registry
-from hubbub.reporting.findings import Level
+from hubbub.inference import Correction, Estimand, Method
+from hubbub.protocol import JointType, MetricError, Registry, StringType, checks as check
+from hubbub.reporting import Level
 
 MOST_DAYS = 366
 """Of a window: a year, beyond which clients' answers and releases are others."""

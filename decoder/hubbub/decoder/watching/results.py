@@ -16,11 +16,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
-from hubbub.protocol.errors import HubbubError
-from hubbub.reporting.command_line import atomic_write
-from hubbub.reporting.estimates import Estimates, Finding, Level
-from hubbub.reporting.html import write_html
-from hubbub.reporting.writers import write_parquet
+from hubbub.protocol import HubbubError
+from hubbub.reporting import Estimates, Finding, Level, atomic_write, write_html, write_parquet
 
 INDEX: Final = "index.html"
 BY_DAY: Final = "-by-day"

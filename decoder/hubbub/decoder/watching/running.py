@@ -34,12 +34,10 @@ from hubbub.decoder.watching.results import (
     reports_in,
     write_result,
 )
-from hubbub.inference.errors import UndecodableError
-from hubbub.protocol.errors import HubbubError
-from hubbub.protocol.metrics import Metric
-from hubbub.reporting.estimates import Estimates, Finding, Level, Page, Section
-from hubbub.reporting.findings import registry_ends
-from hubbub.storage.slices import values_of
+from hubbub.inference import UndecodableError
+from hubbub.protocol import HubbubError, Metric
+from hubbub.reporting import Estimates, Finding, Level, Page, Section, registry_ends
+from hubbub.storage import values_of
 
 _ONE_DAY = dt.timedelta(days=1)
 _SUNDAY = 6

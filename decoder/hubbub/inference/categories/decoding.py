@@ -20,10 +20,7 @@ from scipy import special
 
 from hubbub.inference.anomalies import ALARM, REPORTS_A_CLIENT
 from hubbub.inference.arrays import BoolArray, FloatArray
-from hubbub.inference.categories.ordinal import (
-    OrdinalEstimates,
-    estimate_ordinal,
-)
+from hubbub.inference.categories.ordinal import OrdinalEstimates, estimate_ordinal
 from hubbub.inference.categories.shares import (
     CategoryEstimates,
     ShareInterval,
@@ -37,8 +34,7 @@ from hubbub.inference.errors import DecoderError
 from hubbub.inference.regression.sensitivity import FORGED_SHARE
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
-from hubbub.protocol.metric_types.enums import bucket_bounds
-from hubbub.protocol.metrics import Metric
+from hubbub.protocol import Metric, bucket_bounds
 
 
 class KnownRates(NamedTuple):

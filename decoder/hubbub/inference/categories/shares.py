@@ -27,13 +27,14 @@ from scipy import special
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts, estimate_bits
-from hubbub.inference.repeated_reports import ONCE, AbsentBit, RepeatedReports
-from hubbub.inference.repeated_reports import instantaneous_variance as coins_variance
+from hubbub.inference.repeated_reports import (
+    ONCE,
+    AbsentBit,
+    RepeatedReports,
+    instantaneous_variance as coins_variance,
+)
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE, after_selection
-from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.responses import Subset
+from hubbub.protocol import Metric, MetricError, RapporParams, Subset
 
 # Keeps weights above 0 where nearly all clients are in one category and the set is large: then the
 # largest category may be known better than any difference shows.

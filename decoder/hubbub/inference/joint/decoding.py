@@ -37,9 +37,7 @@ from hubbub.inference.joint.independence import (
 from hubbub.inference.joint.table import Conditional, FieldLabels, JointEstimates, conditionals
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.metric_types.joint import JointType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import Metric
+from hubbub.protocol import JointType, Metric, StringType
 
 
 @dataclass(frozen=True, slots=True)

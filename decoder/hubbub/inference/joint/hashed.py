@@ -33,11 +33,7 @@ from hubbub.inference.regression.estimates import pair_probability
 from hubbub.inference.regression.model import Fit, fit_selected, reports_by_row, unknown_column
 from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports, permanent_variance
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.metric_types.joint import JointType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.responses import Subset
+from hubbub.protocol import JointType, Metric, RapporParams, StringType, Subset
 
 
 def one_hot_estimates(

@@ -21,7 +21,7 @@ from hubbub.inference.decoding import Decoding
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.inference import MOST_MEMBERS, require_tabulable
 from hubbub.inference.packed import GROUPED_BITS, RawReports, ReportSpool
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 LEAST_GAIN = 0.05
 """Least variance, as a share of the likelihood's, that counts must lose.
@@ -205,9 +205,7 @@ class Choice:
         information.
         """
         if reports is not None:
-            from hubbub.inference.likelihood.decoding import (  # noqa: PLC0415 - counts need none
-                decode_reports,
-            )
+            from hubbub.inference.likelihood.decoding import decode_reports  # noqa: PLC0415 - counts need none
 
             try:
                 found = decode_reports(

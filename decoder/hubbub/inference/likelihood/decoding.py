@@ -48,7 +48,7 @@ from hubbub.inference.testing.multiple_testing import (
     log_cutoff,
     log_q_values,
 )
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 # Weaker candidates add work and hardly information (docs/understand/likelihood.md, Members).
 _LEAST_Z = 1.0

@@ -59,7 +59,7 @@ from hubbub.inference.likelihood.sums import (
 from hubbub.inference.packed import PackedReports, ReportBlock
 from hubbub.inference.quadratic import BestWithout
 from hubbub.inference.testing.hash_null import HashNull
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 MOST_MEMBERS = 300
 """Most candidates that are in the mixture from the start."""

@@ -25,7 +25,7 @@ from hubbub.inference.arrays import FloatArray, IntArray, PositionArray
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.sums import Evaluation, ReportMixture, distinct_positions
 from hubbub.inference.quadratic import best_of_quadratic
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 TOLERANCE = 1e-3
 """Gap at which to stop. A log-likelihood d^2 / 2 short of its maximum is d standard errors off, so

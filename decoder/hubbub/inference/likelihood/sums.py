@@ -36,7 +36,7 @@ from hubbub.inference.arrays import (
 )
 from hubbub.inference.packed import PackedReports, RawReports, ReportBlock
 from hubbub.inference.parallel import one_thread
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 # A block's 2 MB of doubles suit a core's cache, within rows that make matrix work worthwhile.
 # Fixed, because blocks are summed in this order: other sizes change last digits.

@@ -32,9 +32,7 @@ from hubbub.inference.errors import DecoderError, UndecodableError
 from hubbub.inference.regression.sensitivity import FORGED_SHARE
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.responses import Window
+from hubbub.protocol import Metric, NumberType, Window
 
 
 def cell_chances(cells: int, window: int, chance: float) -> FloatArray:

@@ -32,9 +32,7 @@ from hubbub.inference.open_strings.steps import step_counts
 from hubbub.inference.open_strings.testing import FamilyDecoder, string_tests
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction, local_false_rates
-from hubbub.protocol.bloom import canonical_bytes
-from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, canonical_bytes
 
 # Of a beginning's share: less may be many rare strings, of which none can be found.
 _LEAST_PART = 0.5

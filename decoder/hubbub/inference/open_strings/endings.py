@@ -41,8 +41,7 @@ from hubbub.inference.open_strings.mixture import Mixture
 from hubbub.inference.open_strings.steps import StepReports, offset_words
 from hubbub.inference.open_strings.unfamiliar import Unfamiliar
 from hubbub.inference.regression.model import weighted_gram
-from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams
 
 # Beside strings that are tested others are taken to be known from 3 standard errors on: weaker ones
 # hardly scatter anything, and where reports are few hundreds of them fit noise alone.

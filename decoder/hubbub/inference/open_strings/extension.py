@@ -19,13 +19,7 @@ from numpy.typing import NDArray
 
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.open_strings.alphabets import LEAST_END
-from hubbub.inference.open_strings.letters import (
-    END,
-    N_SYMBOLS,
-    STATES,
-    SymbolArray,
-    state_after,
-)
+from hubbub.inference.open_strings.letters import END, N_SYMBOLS, STATES, SymbolArray, state_after
 from hubbub.inference.open_strings.prefixes import KeyArray, Prefixes, longer_keys, unseen
 
 

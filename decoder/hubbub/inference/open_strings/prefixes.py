@@ -22,7 +22,7 @@ from hubbub.inference.arrays import BoolArray, ByteArray, IntArray, WordArray
 from hubbub.inference.candidates import SHORT, hash_words, short_hash_words
 from hubbub.inference.open_strings.alphabets import ASCII, Alphabet, alphabets
 from hubbub.inference.open_strings.letters import END, SymbolArray, contexts_at, state_after
-from hubbub.protocol.metric_types.open_strings import TERMINATOR
+from hubbub.protocol import TERMINATOR
 
 # Beginnings of a script's strings that are few enough to look at all of them, and of ASCII, in
 # which programs write most of what they do: four letters of either case.

@@ -47,9 +47,7 @@ from hubbub.inference.open_strings.steps import (
 )
 from hubbub.inference.open_strings.unfamiliar import Unfamiliar
 from hubbub.inference.testing.multiple_testing import local_false_rates
-from hubbub.protocol.bloom import canonical_bytes
-from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, canonical_bytes
 
 ROOM_A_STEP = 100_000
 """About how many extensions are looked at in a step, at first, for each step that there is: strings

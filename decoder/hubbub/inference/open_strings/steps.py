@@ -25,9 +25,7 @@ from hubbub.inference.regression.model import Fit, ModelTerms, fit_members, repo
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import Correction, log_q_values
-from hubbub.protocol.metric_types.open_strings import TERMINATOR, OpenStringType
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.plurals import counted
+from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, counted
 
 # Of many prefixes, those that don't stand out so far are dropped, except for the 20,000 of which
 # most is expected: a string that is found at 4 in the end is at 1.5 or more in every step, nearly.

@@ -19,18 +19,11 @@ import numpy as np
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts, variance_of_one
 from hubbub.inference.decoding import Beside, Decoding, decode, merged
-from hubbub.inference.open_strings.endings import (
-    Explained,
-    Family,
-    family_of,
-    sizes_of,
-    whole_in,
-)
+from hubbub.inference.open_strings.endings import Explained, Family, family_of, sizes_of, whole_in
 from hubbub.inference.open_strings.steps import SATURATION
 from hubbub.inference.repeated_reports import RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import OpenStringType, RapporParams
 
 # Part of the weight for candidates that are given, the rest for proposals
 # (docs/understand/open-strings.md): neither list costs the other more than a factor of two in its

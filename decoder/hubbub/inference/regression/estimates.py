@@ -38,7 +38,7 @@ from hubbub.inference.regression.sparse_effects import UNDETERMINED
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull, score_totals
 from hubbub.inference.testing.multiple_testing import z_scores
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 EXACT = 16_384
 """Most candidates whose information is worked out for each."""

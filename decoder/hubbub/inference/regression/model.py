@@ -23,7 +23,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatri
 from hubbub.inference.candidates import Design
 from hubbub.inference.counts import BitEstimates, variance_of_one
 from hubbub.inference.regression.sparse_effects import UNDETERMINED, Effects, sparse_effects
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 ROWS_EACH = 3
 """Rows for each fixed effect, at least: so many leave noise to be estimated."""

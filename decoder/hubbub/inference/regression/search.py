@@ -58,7 +58,7 @@ from hubbub.inference.testing.multiple_testing import (
     log_q_values,
     z_scores,
 )
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 MOST_LISTED = 1_200
 """Most candidates that go into the model whole."""

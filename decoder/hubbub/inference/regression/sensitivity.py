@@ -21,7 +21,7 @@ from hubbub.inference.regression.estimates import CandidateEstimates
 from hubbub.inference.regression.model import Fit, unknown_column
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import z_scores
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import RapporParams
 
 # A fixed point whose error shrinks by a constant factor each time: far more steps than it needs.
 _STEPS = 100

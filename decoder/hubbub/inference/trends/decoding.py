@@ -39,8 +39,7 @@ from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports
 from hubbub.inference.testing.intervals import Z_CONFIDENCE
 from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.inference.trends.changes import WEEK, Change, change_log_p, fit_changes
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
+from hubbub.protocol import Metric, RapporParams
 
 
 def decode_category_days(

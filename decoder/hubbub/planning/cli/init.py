@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from hubbub.protocol.commands import explain_missing_packages
+from hubbub.protocol import explain_missing_packages
 
 if TYPE_CHECKING:
     from hubbub.planning.goals import Goal
@@ -155,9 +155,8 @@ def init(
     explain_missing_packages("collector,decoder")
     from hubbub.planning import differences
     from hubbub.planning.goals import Schedule
-    from hubbub.protocol.keys import ADDRESS
-    from hubbub.protocol.registry import Registry
-    from hubbub.reporting.command_line import atomic_write, cli_errors
+    from hubbub.protocol import ADDRESS, Registry
+    from hubbub.reporting import atomic_write, cli_errors
 
     with cli_errors():
         schedule = Schedule("once")

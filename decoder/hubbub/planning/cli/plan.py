@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hubbub.reporting.command_line import WithHeadings, cli_errors, only_files
+from hubbub.reporting import WithHeadings, cli_errors, only_files
 
 if TYPE_CHECKING:
     from hubbub.planning.goals import Goal
-    from hubbub.protocol.metrics import Metric
-    from hubbub.protocol.params import RapporParams
+    from hubbub.protocol import Metric, RapporParams
 
 _WIDTH_OFF_TERMINAL = 160  # the widest table of plans fits
 _MOST_BITS = 4096  # `hubbub.protocol.params.MOST_BITS`, which --help mustn't import
@@ -75,12 +74,7 @@ def _ascending(
     """Return lengths such as 4,7."""
     if text is None:
         return None
-    from hubbub.protocol.checks import ascending_integers
-    from hubbub.protocol.errors import HubbubError
-    from hubbub.protocol.metric_types.open_strings import (
-        LONGEST_STEP,
-        MOST_STEPS,
-    )
+    from hubbub.protocol import LONGEST_STEP, MOST_STEPS, HubbubError, ascending_integers
 
     try:
         numbers = [int(part) for part in text.split(",")]
@@ -539,8 +533,8 @@ def compare(
     from hubbub.planning import search
     from hubbub.planning.differences import difference_goal
     from hubbub.planning.result import plan_estimates
-    from hubbub.protocol.registry import Registry
-    from hubbub.reporting.writers import write_results
+    from hubbub.protocol import Registry
+    from hubbub.reporting import write_results
 
     with cli_errors():
         found = Registry.load(metrics)[metric]
@@ -599,10 +593,8 @@ def _run(
     from hubbub.planning.goals import Schedule
     from hubbub.planning.noise import Budget
     from hubbub.planning.result import plan_estimates
-    from hubbub.protocol.checks import metric_name
-    from hubbub.protocol.params import RapporParams
-    from hubbub.protocol.registry import Registry
-    from hubbub.reporting.writers import write_results
+    from hubbub.protocol import RapporParams, Registry, metric_name
+    from hubbub.reporting import write_results
 
     with cli_errors():
         metric_name("--name", name)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from hubbub.protocol.commands import explain_missing_packages
-from hubbub.reporting.command_line import Count, cli_errors, only_files
+from hubbub.protocol import explain_missing_packages
+from hubbub.reporting import Count, cli_errors, only_files
 
 _WIDTH_OFF_TERMINAL = 150  # columns: its widest table isn't wrapped in a file
 _MOST_REPORTS = 1_000_000_000  # far more than a client sends in its life
@@ -91,8 +91,8 @@ def privacy(
         privacy_estimates,
         registry_figures,
     )
-    from hubbub.protocol.registry import Registry
-    from hubbub.reporting.writers import write_results
+    from hubbub.protocol import Registry
+    from hubbub.reporting import write_results
 
     with cli_errors():
         registry = Registry.load(metrics)
@@ -134,10 +134,8 @@ def catalogue(metrics: tuple[Path, ...], output: Path) -> None:
     """
     explain_missing_packages("collector,decoder")
     from hubbub.planning.catalogue import pages
-    from hubbub.protocol.registry import Registry
-    from hubbub.reporting.command_line import atomic_write, cli_errors
-    from hubbub.reporting.estimates import Estimates
-    from hubbub.reporting.html import write_html
+    from hubbub.protocol import Registry
+    from hubbub.reporting import Estimates, atomic_write, cli_errors, write_html
 
     with cli_errors():
         history = [Registry.load(each) for each in metrics]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hubbub.protocol.commands import begin_command
+from hubbub.protocol import begin_command
 
 begin_command("release")  # before the imports that take longest
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hubbub.protocol.plurals import counted
+from hubbub.protocol import counted
 from hubbub.release.cli.options import (
     LEDGER,
     ExactNumber,
@@ -30,11 +30,11 @@ from hubbub.release.cli.options import (
     spreadsheet_option,
     with_errors,
 )
-from hubbub.reporting.command_line import only_files
+from hubbub.reporting import only_files
 
 if TYPE_CHECKING:
     from hubbub.release.dataset import Dataset
-    from hubbub.reporting.estimates import Estimates
+    from hubbub.reporting import Estimates
 
 
 @click.command()
@@ -120,7 +120,7 @@ def init(
     """
     from hubbub.release.dataset import Dataset
     from hubbub.release.ledger import shown
-    from hubbub.reporting.text import visible
+    from hubbub.reporting import visible
 
     ranges = {
         column: Range().convert(text, None, None)
@@ -179,7 +179,7 @@ def ledger(ledger: str, people: int, files: tuple[str, ...], adopt: bool) -> Non
     """
     from hubbub.release.ledger import Ledger
     from hubbub.release.result import ledger_estimates
-    from hubbub.reporting.writers import write_results
+    from hubbub.reporting import write_results
 
     with Ledger.open(Path(ledger), adopt=adopt) as opened:
         write_results(ledger_estimates(opened, people), files, width=160)
@@ -203,9 +203,7 @@ def _query(
     ) -> None:
         from hubbub.release.dataset import Dataset
         from hubbub.release.result import with_all_rows
-        from hubbub.reporting import writers
-        from hubbub.reporting.command_line import STDOUT
-        from hubbub.reporting.writers import write_csv
+        from hubbub.reporting import STDOUT, write_csv, writers
 
         # What surely can't be written is refused before anything is spent.
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -488,7 +486,7 @@ def aggregate(
     Run only functions that you have read: they run with your rights, and how long they take can be
     seen.
     """
-    from hubbub.reporting.command_line import progress_bar
+    from hubbub.reporting import progress_bar
 
     names = None if columns is None else columns.split(",")
     with progress_bar("estimating") as progress:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from hubbub.reporting.command_line import cli_errors
+from hubbub.reporting import cli_errors
 
 Command = Callable[..., None]
 LEDGER = ".ledger.db"

@@ -21,7 +21,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference import FloatArray, IntArray
 from hubbub.release.errors import QueryError
 from hubbub.release.noise import (
     CONFIDENCE,

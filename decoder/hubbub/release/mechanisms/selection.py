@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray, IntArray
+from hubbub.inference import FloatArray, IntArray
 from hubbub.release.errors import QueryError
 from hubbub.release.mechanisms.counts import Lattice, Mechanism, Row, noise_for
 from hubbub.release.noise import (

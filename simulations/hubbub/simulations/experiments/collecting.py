@@ -19,18 +19,10 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 
-from hubbub.client.telemetry import Telemetry
-from hubbub.inference.arrays import ByteArray, IntArray
-from hubbub.protocol.errors import HubbubError
-from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import Batch, Report, batch_to_json
-from hubbub.simulations.experiments.experiment import (
-    Experiment,
-    ExperimentOutcome,
-    judge_estimates,
-)
+from hubbub.client import Telemetry
+from hubbub.inference import ByteArray, IntArray
+from hubbub.protocol import Batch, HubbubError, Metric, Registry, Report, Value, batch_to_json
+from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome, judge_estimates
 from hubbub.simulations.experiments.scoring import DecodedShares
 from hubbub.simulations.simulated_clients.population_sampler import Reporter, ReportingPlan, chunks
 

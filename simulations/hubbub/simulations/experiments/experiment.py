@@ -13,13 +13,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
-from hubbub.inference.counts import CohortCounts, count_records
-from hubbub.inference.decoding import Decoding, decode
-from hubbub.inference.open_strings.decoding import decode_open_strings
-from hubbub.inference.repeated_reports import ONCE_OF_REPORTS
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.params import RapporParams
+from hubbub.inference import (
+    ONCE_OF_REPORTS,
+    ByteArray,
+    Correction,
+    Decoding,
+    FloatArray,
+    IntArray,
+    count_records,
+    decode,
+    decode_open_strings,
+)
+from hubbub.inference.counts import CohortCounts
+from hubbub.protocol import RapporParams
 from hubbub.simulations.experiments.scoring import (
     Band,
     DecodedShares,

@@ -17,26 +17,32 @@ from typing import Any
 
 import numpy as np
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
-from hubbub.inference.decoding import Decoding
-from hubbub.protocol.params import RapporParams
-from hubbub.reporting.charts import Chart, GroupedBars, Histogram, Labels, Series, XYChart
-from hubbub.reporting.command_line import atomic_write
-from hubbub.reporting.estimates import (
+from hubbub.inference import BoolArray, Decoding, FloatArray, IntArray
+from hubbub.protocol import RapporParams
+from hubbub.reporting import (
     Block,
+    Chart,
     Estimates,
+    GroupedBars,
     Heading,
+    Histogram,
+    Labels,
     Line,
     Page,
     Section,
+    Series,
     Table,
+    XYChart,
+    atomic_write,
+    certainty,
     columns_from,
     headings,
+    shortened,
+    visible,
+    write_html,
+    write_json,
+    write_picture,
 )
-from hubbub.reporting.html import write_html, write_picture
-from hubbub.reporting.text import shortened, visible
-from hubbub.reporting.wording import certainty
-from hubbub.reporting.writers import write_json
 from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome
 from hubbub.simulations.experiments.scoring import Band, DecodedShares
 

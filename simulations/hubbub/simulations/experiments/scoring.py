@@ -16,11 +16,16 @@ from pathlib import Path
 
 import numpy as np
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
-from hubbub.inference.decoding import Decoding
-from hubbub.inference.joint.decoding import JointDecoding, TableAnalysis
-from hubbub.inference.testing.intervals import Z_CONFIDENCE
-from hubbub.protocol.metric_types.base import normal_form
+from hubbub.inference import (
+    Z_CONFIDENCE,
+    BoolArray,
+    Decoding,
+    FloatArray,
+    IntArray,
+    JointDecoding,
+    TableAnalysis,
+)
+from hubbub.protocol import normal_form
 
 EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Of the bands: one a decade of shares."""

@@ -13,19 +13,20 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray
-from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
+from hubbub.inference import (
+    ONCE,
+    CategoryDecoding,
+    Correction,
+    FloatArray,
+    JointDecoding,
+    RepeatedReports,
+    RepeatSource,
+    decode_categories,
+    decode_joint,
+)
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.joint.decoding import JointDecoding, decode_joint
-from hubbub.inference.repeated_reports import ONCE, RepeatedReports, RepeatSource
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.plurals import counted
-from hubbub.protocol.responses import UNARY, Response
-from hubbub.reporting.charts import HeatMap, Labels, XYChart
-from hubbub.reporting.estimates import Line, Page, Section, Table, headings
+from hubbub.protocol import UNARY, EnumType, Metric, RapporParams, Response, counted
+from hubbub.reporting import HeatMap, Labels, Line, Page, Section, Table, XYChart, headings
 from hubbub.simulations.experiments.result import (
     SimulationResult,
     cell,
@@ -44,10 +45,7 @@ from hubbub.simulations.experiments.scoring import (
     score_joint,
 )
 from hubbub.simulations.populations import JointPopulation, Population
-from hubbub.simulations.simulated_clients.population_sampler import (
-    ReportingPlan,
-    sample_population,
-)
+from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, sample_population
 
 _PEOPLE = 0
 """Part of the experiment that draws random numbers of its own."""

@@ -24,13 +24,22 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hubbub.inference.arrays import ByteArray, IntArray
-from hubbub.inference.candidates import bit_numbers, first_numbers, hash_words, positions_in
-from hubbub.protocol.bloom import canonical_bytes
-from hubbub.protocol.metric_types.base import MetricType, Value
-from hubbub.protocol.metric_types.joint import JointType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.params import RapporParams
+from hubbub.inference import (
+    ByteArray,
+    IntArray,
+    bit_numbers,
+    first_numbers,
+    hash_words,
+    positions_in,
+)
+from hubbub.protocol import (
+    JointType,
+    MetricType,
+    OpenStringType,
+    RapporParams,
+    Value,
+    canonical_bytes,
+)
 
 _FILTERS_AT_ONCE = 1 << 24
 """Unpacked bits of Bloom filters that are held in memory while they are packed."""

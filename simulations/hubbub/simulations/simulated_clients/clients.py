@@ -19,11 +19,8 @@ from fractions import Fraction
 import numpy as np
 from scipy import stats
 
-from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
-from hubbub.protocol.bloom import canonical_bytes
-from hubbub.protocol.metric_types.base import MetricType, Value
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.params import RapporParams
+from hubbub.inference import ByteArray, FloatArray, IntArray
+from hubbub.protocol import MetricType, OpenStringType, RapporParams, Value, canonical_bytes
 from hubbub.simulations.simulated_clients.bernoulli import (
     Words,
     bernoulli_bytes,

@@ -19,16 +19,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
-from hubbub.inference.counts import CohortCounts, count_records, empty_counts
-from hubbub.inference.numbers.decoding import cell_chances
-from hubbub.protocol.metric_types.base import MetricType
-from hubbub.protocol.metric_types.enums import EnumType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.strings import StringType
-from hubbub.protocol.metrics import Metric, Mode
-from hubbub.protocol.params import RapporParams
-from hubbub.protocol.responses import UNARY, Response, Subset, Window
+from hubbub.inference import ByteArray, FloatArray, IntArray, cell_chances, count_records
+from hubbub.inference.counts import CohortCounts, empty_counts
+from hubbub.protocol import (
+    UNARY,
+    EnumType,
+    Metric,
+    MetricType,
+    Mode,
+    OpenStringType,
+    RapporParams,
+    Response,
+    StringType,
+    Subset,
+    Window,
+)
 from hubbub.simulations.populations import JointPopulation, Population
 from hubbub.simulations.simulated_clients.clients import (
     LongitudinalClients,

@@ -1,0 +1,90 @@
+# What others may use of hubbub.collector; each name is imported when it is first used.
+
+from hubbub.collector.access import (
+    AdminGate as AdminGate,
+    AuthError as AuthError,
+    IngestGate as IngestGate,
+    Purpose as Purpose,
+    Quotas as Quotas,
+    TokenBucket as TokenBucket,
+    generate_secret as generate_secret,
+    is_secret as is_secret,
+)
+from hubbub.collector.cli.checking import (
+    changes as changes,
+    key_lines as key_lines,
+    line_of as line_of,
+)
+from hubbub.collector.cli.group import main as main
+from hubbub.collector.cli.stores import (
+    delete as delete,
+    export as export,
+    import_ as import_,
+    maintain as maintain,
+)
+from hubbub.collector.config import (
+    CONFIG_VARIABLE as CONFIG_VARIABLE,
+    LEAST_CHARGE as LEAST_CHARGE,
+    AdminToken as AdminToken,
+    ConfigError as ConfigError,
+    IngestKey as IngestKey,
+    Scope as Scope,
+    Settings as Settings,
+    describe_default as describe_default,
+    load as load,
+    to_toml as to_toml,
+    toml_value as toml_value,
+)
+from hubbub.collector.ingest.commit import (
+    MOST_ENOUGH as MOST_ENOUGH,
+    Commit as Commit,
+    GroupCommit as GroupCommit,
+    running_group_commit as running_group_commit,
+)
+from hubbub.collector.ingest.compact_reader import (
+    MOST_SECTIONS_OF_SLICES as MOST_SECTIONS_OF_SLICES,
+    CompactReader as CompactReader,
+    ExpectedReports as ExpectedReports,
+)
+from hubbub.collector.ingest.reader import (
+    ENCODINGS as ENCODINGS,
+    BatchReader as BatchReader,
+    check_encoding as check_encoding,
+    decompress as decompress,
+)
+from hubbub.collector.ingest.validator import MOST_STORED as MOST_STORED, SliceLimit as SliceLimit
+from hubbub.collector.operations.metrics import (
+    FAMILIES as FAMILIES,
+    CounterError as CounterError,
+    CounterName as CounterName,
+    FamilyType as FamilyType,
+    Metrics as Metrics,
+    MetricValues as MetricValues,
+    forget_gauges as forget_gauges,
+    share as share,
+    shared_directory as shared_directory,
+)
+from hubbub.collector.operations.page import parameters as parameters
+from hubbub.collector.operations.publishing import Coarse as Coarse, Publisher as Publisher
+from hubbub.collector.operations.status import (
+    History as History,
+    Totals as Totals,
+    certificate_ends as certificate_ends,
+    expiries as expiries,
+    task_statuses as task_statuses,
+)
+from hubbub.collector.problems import (
+    BatchError as BatchError,
+    RefusalError as RefusalError,
+    refusal as refusal,
+)
+from hubbub.collector.serving.connections import (
+    Connections as Connections,
+    room_within as room_within,
+)
+from hubbub.collector.serving.service import (
+    Ingest as Ingest,
+    Ports as Ports,
+    ServiceFiles as ServiceFiles,
+    running_ingest as running_ingest,
+)

@@ -1,0 +1,102 @@
+# What others may use of hubbub.storage; each name is imported when it is first used.
+
+from hubbub.storage.batch_ids import (
+    IdTable as IdTable,
+    id_table as id_table,
+    parse_id_tables as parse_id_tables,
+    taking_day as taking_day,
+)
+from hubbub.storage.counts import add_to_packed as add_to_packed
+from hubbub.storage.day_tables import (
+    APART as APART,
+    LOCK_ALL_DAYS as LOCK_ALL_DAYS,
+    first_table as first_table,
+    mixed_table as mixed_table,
+    parse_day_table as parse_day_table,
+)
+from hubbub.storage.errors import (
+    MissingFileError as MissingFileError,
+    ReportFileError as ReportFileError,
+    StorageError as StorageError,
+    StoreError as StoreError,
+    mask as mask,
+    mask_address as mask_address,
+)
+from hubbub.storage.files.exports import (
+    MANIFEST as MANIFEST,
+    SCHEME as SCHEME,
+    Manifest as Manifest,
+    ParquetReader as ParquetReader,
+    Partition as Partition,
+    ReportFile as ReportFile,
+    check_definition as check_definition,
+    commit as commit,
+    deleted_meanwhile as deleted_meanwhile,
+    export_of as export_of,
+    export_partitions as export_partitions,
+    partition_of as partition_of,
+    plan_export as plan_export,
+    read_manifest as read_manifest,
+    report_files as report_files,
+    require_reports as require_reports,
+)
+from hubbub.storage.files.importing import (
+    CHUNK_BYTES as CHUNK_BYTES,
+    Imported as Imported,
+    find_sources as find_sources,
+    import_file as import_file,
+    read_report_csv as read_report_csv,
+)
+from hubbub.storage.files.locations import (
+    SCHEMES as SCHEMES,
+    Address as Address,
+    FileStamp as FileStamp,
+    Location as Location,
+    open_unpacked as open_unpacked,
+    resolve as resolve,
+    storage_errors as storage_errors,
+)
+from hubbub.storage.files.parquet import (
+    count_rows as count_rows,
+    open_parquet as open_parquet,
+    read_columns as read_columns,
+    read_counts_file as read_counts_file,
+    read_layout as read_layout,
+    read_records as read_records,
+    require_pyarrow as require_pyarrow,
+    write_records as write_records,
+)
+from hubbub.storage.maintenance import (
+    JUMP as JUMP,
+    STEPS as STEPS,
+    Maintenance as Maintenance,
+    running_maintenance as running_maintenance,
+)
+from hubbub.storage.mixing import BulkShuffle as BulkShuffle
+from hubbub.storage.reports import (
+    DayCount as DayCount,
+    Declared as Declared,
+    MetricVersion as MetricVersion,
+    NewBatch as NewBatch,
+    Reader as Reader,
+    StoredCounts as StoredCounts,
+    StoredRecords as StoredRecords,
+)
+from hubbub.storage.schema import VERSION_TABLE as VERSION_TABLE, revisions as revisions
+from hubbub.storage.segments import DayGroup as DayGroup, segment_row as segment_row
+from hubbub.storage.slices import (
+    Cell as Cell,
+    SliceSizes as SliceSizes,
+    Where as Where,
+    pools as pools,
+    values_of as values_of,
+)
+from hubbub.storage.sqlite import PAGES_AT_MOST as PAGES_AT_MOST
+from hubbub.storage.store import (
+    DATABASES as DATABASES,
+    Store as Store,
+    backup_store as backup_store,
+    migrate_store as migrate_store,
+    open_store as open_store,
+    why_to_wait as why_to_wait,
+)
