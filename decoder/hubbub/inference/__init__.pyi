@@ -233,7 +233,6 @@ from hubbub.inference.regression.estimates import (
     constrained_shares as constrained_shares,
     correlated_bits as correlated_bits,
     estimate_all as estimate_all,
-    estimated_in as estimated_in,
     pair_probability as pair_probability,
     total_share as total_share,
 )
@@ -244,10 +243,6 @@ from hubbub.inference.regression.model import (
     fit_members as fit_members,
     fit_selected as fit_selected,
     unknown_column as unknown_column,
-)
-from hubbub.inference.regression.rivals import (
-    reduced as reduced,
-    selection_corrected_models as selection_corrected_models,
 )
 from hubbub.inference.regression.search import (
     SEARCHED as SEARCHED,

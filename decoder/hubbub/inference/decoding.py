@@ -366,7 +366,7 @@ def decoding_of(
     """
     detected, candidates, bits = found.detected, found.tests.candidates, found.tests.bits
     params = found.tests.params
-    estimates, tests = found.reported()
+    estimates, tests = found.estimates, found.tests
     chosen = np.flatnonzero(detected)
     # The distribution of an absent string's score, no row's part bounded.
     noise = HashNull(found.fit.scores.reshape(bits.rate.shape), params.h)

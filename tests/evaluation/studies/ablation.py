@@ -46,7 +46,7 @@ from hubbub.inference import (
     mapped,
 )
 from hubbub.inference.open_strings import endings, gaps
-from hubbub.inference.regression import estimates, rivals, search
+from hubbub.inference.regression import estimates, search
 from hubbub.protocol import RapporParams
 from hubbub.reporting import progress_bar
 
@@ -123,11 +123,6 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 STRINGS: dict[str, Mapping[str, Any]] = {
     "rivals": {"regression.search.models_with_rivals": lambda *_: {}},
-    "allies": {
-        "regression.search.selection_corrected_models": lambda tests, *_: rivals.Models(
-            tests.fit, tests.candidates
-        )
-    },
     "random effects": {
         "regression.search.Search._run_random": lambda self, _fit: _alone(self),
     },

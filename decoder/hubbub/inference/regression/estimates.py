@@ -15,7 +15,7 @@ whatever unlisted strings these hold. A member of the model is tested in the mod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -230,23 +230,6 @@ def _explained(fit: Fit, candidates: Candidates, rows: IntArray) -> FloatArray:
         end = start + _SAMPLE
         explained[start:end] = np.einsum("ij,ij->i", overlap @ fit.covariance, overlap)
     return explained
-
-
-def estimated_in(
-    models: Mapping[int, LeaveOneOutFit], fit: Fit, estimates: CandidateEstimates
-) -> CandidateEstimates:
-    """Return estimates of which some are those of other models than the fit.
-
-    `models`: by candidate, which is a fixed effect in the fit and in its model. Its error changes
-    as the regression's own does.
-    """
-    share, std_error = estimates.share.copy(), estimates.std_error.copy()
-    for candidate, (model, place) in models.items():
-        before = 1 + int(np.searchsorted(fit.selected, candidate))
-        ratio = model.covariance[1 + place, 1 + place] / fit.covariance[before, before]
-        share[candidate] = model.coefficients[1 + place]
-        std_error[candidate] *= np.sqrt(ratio)
-    return replace(estimates, share=share, std_error=std_error)
 
 
 def correlated_bits(

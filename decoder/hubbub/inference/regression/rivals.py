@@ -6,11 +6,6 @@ was found with it, a string that is there and shares bits with it may be missing
 explains was attributed to the other, which then passes its test with help from its own noise. Such
 *rivals* are the candidates outside of the model that are detected where the tested one is left out.
 Before a candidate near the limit counts as detected they join the model, for its test alone.
-
-The reverse are *allies*: members that wouldn't be detected where the candidate is left out, because
-their filters have few bits in common and each raises the other's estimate. A candidate's estimate
-depends on its own noise alone in a model without its allies and with its rivals: there it is
-estimated. Its test keeps the allies; q-values of searched models are raised for what that does.
 """
 
 from __future__ import annotations
@@ -27,23 +22,18 @@ from hubbub.inference.regression.estimates import LeaveOneOutFit, PresenceTests,
 from hubbub.inference.regression.model import ROWS_EACH, Fit, product
 from hubbub.inference.regression.sensitivity import thresholds_z
 from hubbub.inference.testing.hash_null import HashNull
-from hubbub.inference.testing.multiple_testing import z_scores
 
 # A p-value below the cutoff by a factor of 10,000: rivals were seen to raise p-values by up to
 # seven times.
 _BEYOND_DOUBT = float(np.log(1e-4))
 # Of a column's information: less is rounding, and the column is dependent.
 _OWN_INFORMATION = 1e-6
-# Leaving one out may lose another one, and so on; each round is one such link.
-_ROUNDS = 4
-# Keeps a quotient finite where the cutoff is at p = 1/2.
-_LEAST_Z = 1e-3
 # 256 MB of models for reuse; speed alone depends on it.
 _BYTES_KEPT = 2**28
 
 
 class Models(Mapping[int, LeaveOneOutFit]):
-    """Models that differ in a few members from one fit, by candidate; computed when asked for.
+    """Models that have a few members more than one fit, by candidate; computed when asked for.
 
     A model has the size of all rows and of the members' covariance, so hundreds of them, which long
     lists have, wouldn't fit in memory: the first ones that do are kept.
@@ -88,10 +78,7 @@ class Models(Mapping[int, LeaveOneOutFit]):
 
     def _model_of(self, candidate: int) -> LeaveOneOutFit:
         members, fit = self._members[candidate], self._fit
-        leaving = np.flatnonzero(~np.isin(fit.selected, members))
         joining = members[~np.isin(members, fit.selected)]
-        if len(leaving):
-            fit = reduced(fit, leaving)
         if len(joining):
             fit = extended(fit, joining, self._candidates.filters(joining))
         return LeaveOneOutFit(fit, int(np.flatnonzero(fit.selected == candidate)[0]))
@@ -103,25 +90,6 @@ class Models(Mapping[int, LeaveOneOutFit]):
 
     def __len__(self) -> int:
         return len(self._members)
-
-
-class FirstOf(Mapping[int, LeaveOneOutFit]):
-    """Models of one mapping, and of another for candidates that it lacks."""
-
-    def __init__(
-        self, first: Mapping[int, LeaveOneOutFit], second: Mapping[int, LeaveOneOutFit]
-    ) -> None:
-        self._first, self._second = first, second
-
-    def __getitem__(self, candidate: int) -> LeaveOneOutFit:
-        model = self._first.get(candidate)
-        return self._second[candidate] if model is None else model
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(dict.fromkeys([*self._first, *self._second]))
-
-    def __len__(self) -> int:
-        return len(self._first.keys() | self._second.keys())
 
 
 def models_with_rivals(
@@ -146,67 +114,6 @@ def models_with_rivals(
         if model is not None:
             models.add(candidate, model)
     return models
-
-
-def selection_corrected_models(
-    tests: PresenceTests, log_p: FloatArray, log_cutoff: FloatArray | float
-) -> Models:
-    """Return the models in which detected members near the limit are to be estimated.
-
-    They are those that a search without the candidate would have come to: its *allies*, which
-    wouldn't be detected without it, are out, and its rivals are in. Members without either aren't
-    listed.
-
-    `tests` and `log_p` and `log_cutoff`: as of `models_with_rivals`, with which candidates were
-    tested.
-    """
-    fit = tests.fit
-    needed = z_scores(np.broadcast_to(log_cutoff, log_p.shape)[fit.selected])
-    heights = z_scores(log_p[fit.selected]) / np.maximum(needed, _LEAST_Z)
-    look = _RivalsOf(tests, log_cutoff)
-    near = (log_p <= log_cutoff) & (log_p > log_cutoff + _BEYOND_DOUBT)
-    models = Models(fit, tests.candidates)
-    for place in np.flatnonzero(near[fit.selected]).tolist():
-        candidate = int(fit.selected[place])
-        model, known = LeaveOneOutFit(fit, place), heights
-        for _ in range(_ROUNDS):
-            smaller, known = _without_allies(model, known)
-            if smaller.fit is fit:  # its rivals are those that it was tested with
-                larger = tests.with_rivals.get(candidate, smaller)
-            else:
-                larger = look(candidate, smaller) or smaller
-            joined = len(larger.fit.selected) - len(smaller.fit.selected)
-            model, known = larger, np.append(known, np.full(joined, np.inf))
-            if not joined:
-                break
-        if not np.array_equal(model.fit.selected, fit.selected):
-            models.add(candidate, model)
-    return models
-
-
-def _without_allies(
-    member: LeaveOneOutFit, heights: FloatArray
-) -> tuple[LeaveOneOutFit, FloatArray]:
-    """Take those out of a model that wouldn't be detected in it without the member.
-
-    `heights`, shape (a,): the members' z-scores over those that count as a detection; without the
-    member they change as estimates over errors do. Infinite for those that stay.
-    """
-    fit, place = member
-    first = fit.coefficients[1:] / np.sqrt(np.diag(fit.covariance)[1:])
-    while True:
-        coefficients, covariance = fit.coefficients[1:], fit.covariance[1:, 1:]
-        pull = covariance[place] / covariance[place, place]
-        variance = np.diag(covariance) - pull * covariance[place]
-        variance[place] = 1.0
-        height = heights * ((coefficients - pull * coefficients[place]) / np.sqrt(variance) / first)
-        height[np.isinf(heights)], height[place] = np.inf, np.inf
-        leaving = height < 1
-        if not leaving.any():
-            return LeaveOneOutFit(fit, place), heights
-        fit = reduced(fit, np.flatnonzero(leaving))
-        heights, first = heights[~leaving], first[~leaving]
-        place -= int(np.count_nonzero(leaving[:place]))
 
 
 class _RivalsOf:
@@ -247,29 +154,6 @@ class _RivalsOf:
         larger = extended(fit, rows, candidates.filters(rows))
         place = np.flatnonzero(larger.selected == candidate)
         return LeaveOneOutFit(larger, int(place[0])) if len(place) else None
-
-
-def reduced(fit: Fit, places: IntArray) -> Fit:
-    """Take fixed effects out of a fit, its weights being what they are: the reverse of `extended`.
-
-    `places`, shape (r,): in `selected`.
-    """
-    rows = 1 + places
-    kept = np.setdiff1d(np.arange(len(fit.coefficients)), rows)
-    across = fit.covariance[:, rows]
-    moves = across @ np.asarray(linalg.pinvh(across[rows]))
-    covariance = fit.covariance - moves @ across.T
-    steps = moves @ fit.coefficients[rows]
-    return replace(
-        fit,
-        selected=np.delete(fit.selected, places),
-        basis=SparseMatrix(fit.basis[kept]),
-        penalties=fit.penalties[kept],
-        pulls=fit.pulls[kept],
-        coefficients=(fit.coefficients - steps)[kept],
-        covariance=covariance[np.ix_(kept, kept)],
-        residuals=fit.residuals + np.asarray(fit.basis.T @ steps),
-    )
 
 
 def extended(fit: Fit, rows: IntArray, filters: FloatArray) -> Fit:

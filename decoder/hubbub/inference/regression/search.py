@@ -15,7 +15,7 @@ searched among themselves, and the whole list is gone over at most three times.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse, special
@@ -31,7 +31,6 @@ from hubbub.inference.regression.estimates import (
     bounded_scores,
     candidate_sums,
     estimate_all,
-    estimated_in,
 )
 from hubbub.inference.regression.model import (
     ROWS_EACH,
@@ -41,12 +40,7 @@ from hubbub.inference.regression.model import (
     fit_members,
     unknown_column,
 )
-from hubbub.inference.regression.rivals import (
-    FirstOf,
-    Models,
-    models_with_rivals,
-    selection_corrected_models,
-)
+from hubbub.inference.regression.rivals import Models, models_with_rivals
 from hubbub.inference.regression.sparse_effects import Effects
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull
@@ -124,16 +118,6 @@ class SearchResult:
     log_weights: FloatArray | None = None
     settled: bool = True  # whether nothing changes any more
     allowance: float = 1.0  # by which q-values were raised
-    # Models in which candidates near the limit are to be estimated, where the search was led by
-    # their own noise.
-    without_feedback: Mapping[int, LeaveOneOutFit] = field(default_factory=dict)
-
-    def reported(self) -> tuple[CandidateEstimates, PresenceTests]:
-        """Return estimates that owe nothing to the search, and the tests that go with them."""
-        models = self.without_feedback
-        estimates = estimated_in(models, self.fit, self.estimates)
-        with_rivals = FirstOf(models, self.tests.with_rivals)
-        return estimates, replace(self.tests, with_rivals=with_rivals)
 
     @property
     def log_cutoffs(self) -> FloatArray:
@@ -269,10 +253,7 @@ class Search:
             found = search.tested(fit, with_rivals)
             chosen = np.flatnonzero(found.detected)
             if np.isin(chosen, near).all():
-                models = selection_corrected_models(
-                    settled.tests, settled.log_p, settled.log_cutoffs
-                )
-                return replace(found, without_feedback=models.named(near))
+                return found
             near = np.union1d(near, chosen)
             chosen = keep_fittest(chosen, -found.log_p[chosen], self.bits)
         return replace(found, settled=False)
