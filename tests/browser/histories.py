@@ -69,7 +69,6 @@ def running_history(folder: Path, store: str) -> Iterator[History]:
 
 
 def _is_shown(admin: str, reports: int) -> bool:
-    """Return whether so many reports are published, and what is stored of them was looked at."""
     status = send(admin, "GET", "/status.json", headers={"Authorization": f"Bearer {TOKEN}"}).json
     return bool(status["reports"] == reports and status["stored_at"] == status["published_at"])
 

@@ -192,8 +192,6 @@ def test_page_says_when_the_store_is_out_of_reach(
 
 
 def _reload_until(page: Page, text: str) -> None:
-    """Look at the page, which may be a second behind, until its verdict says something."""
-
     def says_so() -> bool:
         page.reload()
         return text in page.get_by_role("status").inner_text()

@@ -111,7 +111,6 @@ def test_entries_that_guides_show_are_those_of_its_registry(guides, folder):
 
 
 def _entries(block: str) -> list[str]:
-    """Return the TOML of a block of code, up to what isn't of it."""
     lines = [line.strip() for line in block.splitlines()]
     if not any(line.startswith("[metrics.") for line in lines):
         return []

@@ -131,7 +131,6 @@ def find(
 
 
 def _cut(rows: Sequence[Sequence[int]], shares: FloatArray) -> tuple[IntArray, BoolArray]:
-    """Bring rows to one length with 0, and return which are whole."""
     lengths = [len(row) for row in rows]
     length = length_of_most(lengths, shares)
     symbols = np.array([[*row[:length], *[0] * (length - len(row))] for row in rows])
@@ -146,7 +145,6 @@ def length_of_most(lengths: Sequence[int], shares: FloatArray) -> int:
 
 
 def _places(codes: IntArray, kept: IntArray) -> IntArray:
-    """Return where each code stands in an ascending array; -1 if it doesn't."""
     place = np.searchsorted(kept, codes)
     there = np.append(kept, -1)[place] == codes
     return np.where(there & (codes >= 0), place, -1)

@@ -313,7 +313,6 @@ def _public_names(modules: str) -> set[str]:
 
 
 def _modules_of(package: str, folders: Sequence[str]) -> Iterator[str]:
-    """Yield the names of a package in some folders and of its public modules, importing none."""
     yield package
     for module in pkgutil.iter_modules(folders):
         if not module.name.startswith(("_", "test", "conftest")):
@@ -330,12 +329,10 @@ def _digest(text: str) -> bytes:
 
 
 def _shuffled(values: Iterable[str]) -> list[str]:
-    """Return values in an order that every machine repeats: of their SHA-256."""
     return sorted(values, key=_digest)
 
 
 def _words(word: Callable[[random.Random], str]) -> Population:
-    """Return different words, the first that are drawn the most common."""
     draw = random.Random(1)  # noqa: S311 - nothing secret
     words = dict[str, None]()
     while len(words) < _WORDS:
@@ -344,17 +341,14 @@ def _words(word: Callable[[random.Random], str]) -> Population:
 
 
 def _syllable(letters: tuple[str, str, str], draw: random.Random) -> str:
-    """Return a consonant, a vowel, and in three of ten another consonant."""
     vowels, consonants, ends = letters
     last = _pick(ends, draw) if draw.random() < 0.3 else ""
     return _pick(consonants, draw) + _pick(vowels, draw) + last
 
 
 def _pick(items: Sequence[_ItemT], draw: random.Random) -> _ItemT:
-    """Return one of some, the first most often: as common as 1 / rank."""
     return items[min(int((len(items) + 1) ** draw.random()) - 1, len(items) - 1)]
 
 
 def _few(draw: random.Random, most: int) -> int:
-    """Return a number from 1, of which the middle ones are the most common."""
     return 1 + sum(draw.random() < 0.5 for _ in range(most - 1))

@@ -131,7 +131,6 @@ def _write_bits(path: Path, cohorts: NDArray[np.int64], bits: _Bits) -> None:
 
 
 def _shape(entry: dict[str, Any]) -> tuple[int, int]:
-    """Return how many bits a report has, and how many cohorts there are."""
     if entry["type"] == "joint":
         _, k, _, m = protocol.joint_shape(entry)
         return k, m

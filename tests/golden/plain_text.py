@@ -160,7 +160,6 @@ def difference(name: str, expected: str, actual: str, tolerance: float = TOLERAN
 
 
 def _agree(expected: str, actual: str, tolerance: float) -> bool:
-    """Whether two lines differ in no more than the end of long numbers."""
     if expected == actual:
         return True
     if _NUMBER.split(expected) != _NUMBER.split(actual):
@@ -170,7 +169,6 @@ def _agree(expected: str, actual: str, tolerance: float) -> bool:
 
 
 def _is_long(a: str, b: str) -> bool:
-    """Whether one has many digits; the last one may be a 0 that isn't written."""
     return "~" in a + b or ("." in a + b and min(_digits(a), _digits(b)) >= DIGITS - 1)
 
 

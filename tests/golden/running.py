@@ -127,7 +127,6 @@ def _python(script: str) -> None:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """Make a folder, and go there; the collector's command changes the umask."""
     umask = os.umask(0o022)
     try:
         with tempfile.TemporaryDirectory(prefix="golden-") as name, contextlib.chdir(name):
@@ -155,7 +154,6 @@ _HOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def _stamps(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Return all files, and when they were changed; databases' logs belong to the databases."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.name.endswith(("-wal", "-shm")):

@@ -17,10 +17,7 @@ _PROGRAM = "/usr/sbin/pgbouncer"
 class Pool:
     """A running PgBouncer.
 
-    Attributes
-    ----------
-    url : str
-        The database's address through it.
+    `url`: the database's address through it.
     """
 
     def __init__(self, folder: Path, url: str, settings: dict[str, object]) -> None:
@@ -63,14 +60,8 @@ class Pool:
 def pooled(url: str, mode: str, **settings: object) -> Iterator[Pool]:
     """Run PgBouncer before a database as long as the context is open.
 
-    Parameters
-    ----------
-    url : str
-        The database's own address, by the server's Unix socket.
-    mode : str
-        Its pool_mode: "session", "transaction" or "statement".
-    settings : object
-        More of its configuration.
+    `url`: the database's own address, by the server's Unix socket. `mode`: its pool_mode:
+    "session", "transaction" or "statement". `settings`: more of its configuration.
     """
     with tempfile.TemporaryDirectory(prefix="hubbub-pool-", dir=place_for_servers()) as folder:
         Path(folder).chmod(0o755)  # for the user that it becomes

@@ -107,7 +107,6 @@ async def _open(url: str) -> None:
 
 
 def _serve(metrics: Path, url: str) -> str:
-    """Start a collector that refuses; return what it says."""
     command = ["serve", "--metrics", str(metrics), "--store", url, "--port", "0"]
     done = run_collector_command(*command)
     assert done.returncode == 1

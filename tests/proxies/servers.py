@@ -33,14 +33,8 @@ http {{
 class Proxy:
     """A running proxy.
 
-    Attributes
-    ----------
-    host, port : str, int
-        Where it speaks TLS.
-    log : Path
-        All that it writes.
-    authority : Path
-        The certificate of whoever signed its own.
+    `host` and `port`: where it speaks TLS. `log`: all that it writes. `authority`: the certificate
+    of whoever signed its own.
     """
 
     def __init__(self, folder: Path, port: int) -> None:
@@ -113,7 +107,6 @@ def _haproxy(folder: Path, port: int, collector: str, certificate: Path) -> list
 
 
 def _documented(language: str, changes: dict[str, str]) -> str:
-    """Return the block of docs/do/deploy.md in a language, with other addresses."""
     page = (ROOT / "docs" / "do" / "deploy.md").read_text(encoding="utf-8")
     (block,) = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
     for old, new in changes.items():
@@ -133,14 +126,7 @@ PROXIES: dict[str, Callable[[Path, int, str, Path], list[str]]] = {
 def running_proxy(name: str, folder: Path, collector: str) -> Iterator[Proxy]:
     """Run one before a collector as long as the context is open.
 
-    Parameters
-    ----------
-    name : str
-        One of `PROXIES`.
-    folder : Path
-        For its files.
-    collector : str
-        The collector's URL.
+    `name`: one of `PROXIES`. `folder`: for its files. `collector`: the collector's URL.
     """
     folder.mkdir()
     authority, port = trustme.CA(), free_port()
@@ -162,7 +148,6 @@ def running_proxy(name: str, folder: Path, collector: str) -> Iterator[Proxy]:
 
 
 def _program(name: str) -> str:
-    """Return where a proxy is; Debian puts servers where users don't look."""
     found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
     assert found, f"{name} isn't installed"
     return found

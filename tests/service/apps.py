@@ -47,20 +47,12 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an app ended.
-
-    Attributes
-    ----------
-    code : int
-    output : list of str
-        Its lines on standard output; it tells its last moment by `print(time.monotonic())`.
-    at : float
-        When it had ended, on the same clock.
-    """
+    """How an app ended."""
 
     code: int
+    # Its lines on standard output; it tells its last moment by `print(time.monotonic())`.
     output: list[str]
-    at: float
+    at: float  # when it had ended, on the same clock
 
     @property
     def farewell_seconds(self) -> float:

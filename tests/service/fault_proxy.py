@@ -37,22 +37,12 @@ class _BrokenError(Exception):
 
 @dataclass(slots=True)
 class FaultProxy:
-    """A running proxy.
+    """A running proxy."""
 
-    Attributes
-    ----------
-    url : str
-        Where clients connect.
-    target : str
-        The base address of the server; may be set to another.
-    faults : Counter
-        How often each fault happened.
-    """
-
-    target: str
+    target: str  # the base address of the server; may be set to another
     seed: int
-    url: str = ""
-    faults: Counter[Fault] = field(default_factory=Counter)
+    url: str = ""  # where clients connect
+    faults: Counter[Fault] = field(default_factory=Counter)  # how often each fault happened
     _connections: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

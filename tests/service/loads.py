@@ -33,17 +33,10 @@ _GONE = (OSError, asyncio.IncompleteReadError, TimeoutError)
 
 @dataclass(slots=True)
 class Parcel:
-    """A batch on its way.
-
-    Attributes
-    ----------
-    batch : Batch
-    attempts : int
-        How often it was sent.
-    """
+    """A batch on its way."""
 
     batch: Batch
-    attempts: int = 0
+    attempts: int = 0  # how often it was sent
 
     @property
     def records(self) -> list[bytes]:
@@ -52,19 +45,11 @@ class Parcel:
 
 @dataclass(slots=True)
 class Accounts:
-    """Every batch that was ever made, and those that a collector answered for.
+    """Every batch that was ever made, and those that a collector answered for."""
 
-    Attributes
-    ----------
-    reports : int
-        Reports of a batch.
-    made : list of Parcel
-    acknowledged : set of str
-        Ids of the batches that were answered 200 or 201.
-    """
-
-    reports: int = 5
+    reports: int = 5  # reports of a batch
     made: list[Parcel] = field(default_factory=list)
+    # Ids of the batches that were answered 200 or 201.
     acknowledged: set[str] = field(default_factory=set)
     _serials: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -103,19 +88,9 @@ class Load:
     They run in a thread of their own as long as the context is open. An answer that no client
     should ever get fails the test when the context is left.
 
-    Parameters
-    ----------
-    url : str
-        The collector's base address; set the attribute when it has moved.
-    accounts : Accounts
-    connections : int
-    pause : float
-        Seconds between two batches of a client.
-
-    Attributes
-    ----------
-    statuses : Counter
-        How often each status was answered; 0 stands for no answer.
+    `url`: the collector's base address; set the attribute when it has moved. `pause`: seconds
+    between two batches of a client. `statuses`: how often each status was answered; 0 stands for no
+    answer.
     """
 
     def __init__(

@@ -46,25 +46,13 @@ Stored = tuple[str, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A request.
+    """A request."""
 
-    Attributes
-    ----------
-    raw : bytes
-        All of it, as it goes over the wire.
-    content_type, encoding : str
-        What its headers say of the body.
-    body : bytes
-        Without the framing.
-    is_framed : bool
-        Whether its end is where the headers say, so that another request may follow.
-    """
-
-    raw: bytes
-    content_type: str
+    raw: bytes  # all of it, as it goes over the wire
+    content_type: str  # what its headers say of the body
     encoding: str
-    body: bytes
-    is_framed: bool
+    body: bytes  # without the framing
+    is_framed: bool  # whether its end is where the headers say, so that another request may follow
 
     def contents(self) -> tuple[str, list[Stored]]:
         """Return the batch id, and what is stored if the mutant is accepted."""

@@ -33,10 +33,8 @@ main()
 class Operator:
     """Has a store of 1,000 reports, and a proxy before the server.
 
-    Attributes
-    ----------
-    is_impatient : bool
-        Whether programs that start give up a silent server after seconds, at the second attempt.
+    `is_impatient`: whether programs that start give up a silent server after seconds, at the second
+    attempt.
     """
 
     def __init__(self, folder: Path, proxy: Proxy) -> None:

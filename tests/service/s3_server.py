@@ -38,24 +38,13 @@ class _CutError(OSError):
 
 @dataclass(slots=True)
 class Proxy:
-    """What stands between a client and the server.
+    """What stands between a client and the server."""
 
-    Attributes
-    ----------
-    url : str
-        Where clients connect.
-    trouble : callable
-        From a request's method and path to what becomes of it.
-    requests : list of str
-        Methods and paths, as they came.
-    closing : threading.Event
-        Ends all silence.
-    """
-
-    url: str = ""
+    url: str = ""  # where clients connect
+    # From a request's method and path to what becomes of it.
     trouble: Callable[[str, str], Trouble] = lambda _method, _path: None
-    requests: list[str] = field(default_factory=list)
-    closing: threading.Event = field(default_factory=threading.Event)
+    requests: list[str] = field(default_factory=list)  # methods and paths, as they came
+    closing: threading.Event = field(default_factory=threading.Event)  # ends all silence
 
     @property
     def environment(self) -> dict[str, str]:

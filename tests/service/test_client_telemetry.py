@@ -313,7 +313,6 @@ def test_arguments_of_a_wrong_kind_are_named(tmp_path, kind, wrong, message):
 
 
 def _refused_folder(_: Path) -> Path:
-    """Return a folder in which even root can make nothing."""
     return Path("/proc/hubbub")
 
 

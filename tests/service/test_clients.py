@@ -112,7 +112,6 @@ def _telemetry(metrics: Path, url: str, folder: Path) -> Iterator[Telemetry]:
 
 @contextlib.contextmanager
 def _reserved_port() -> Iterator[int]:
-    """Keep a port from all others: only who asks for this very one, to reuse it, may listen."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", 0))

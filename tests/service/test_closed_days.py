@@ -49,7 +49,6 @@ def test_batches_of_closed_days_are_known_while_ids_are_sorted_and_whoever_sorts
 
 
 def _send(url: str, batches: Sequence[Batch]) -> int:
-    """Send known batches again, and a new one; return how many were new."""
     assert [post(url, batch).status for batch in batches] == [200] * len(batches)
     assert post(url, make_batch()).status == 201
     return 1

@@ -133,12 +133,10 @@ def _with_bits(value: Any, bits: Callable[[str], Any]) -> Any:
 
 
 def _bytes(text: str) -> bytes:
-    """Return as many bytes as there are characters."""
     return bytes(ord(character) % 256 for character in text)
 
 
 def _encoded(context: SerializationContext, body: bytes) -> bytes:
-    """Compress a body as its generated header says."""
     encode = _ENCODERS.get(str(_encoding(context.case)))
     return encode(body) if encode else body
 
@@ -303,17 +301,9 @@ def explore(
 ) -> Outcome:
     """Make the requests and compare the answers; the same ones in every run.
 
-    Parameters
-    ----------
-    collector : Collector
-    path : str, optional
-        Only this one.
-    key : str, optional
-        What requests present where the document asks for a key.
-    mode : {"all", "positive"}
-        Whether requests that do not fit the document are made too.
-    hooks : iterable of callable, optional
-        More of Schemathesis' hooks.
+    `path`: only this one. `key`: what requests present where the document asks for a key. `mode`:
+    whether requests that do not fit the document are made too. `hooks`: more of Schemathesis'
+    hooks.
     """
     document = json.loads(send(collector.url, "GET", "/openapi.json").body)
     _narrow(document, has_key=key is not None)

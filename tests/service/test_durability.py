@@ -161,7 +161,6 @@ def _assert_counted_once_when_sent_again(
 
 @contextlib.contextmanager
 def _locked(database: Path) -> Iterator[None]:
-    """Hold the database's write lock, as a backup or an administrator's shell might."""
     with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         try:

@@ -137,7 +137,6 @@ def _wait_until_gone(collector: Collector, processes: list[int]) -> None:
 
 
 def _probe(collector: Collector) -> int | None:
-    """Return the status of the collector, or None if the connection was cut; never time out."""
     try:
         return status_of(collector, "/livez")
     except (ConnectionError, HTTPException):

@@ -56,13 +56,8 @@ def test_malformed_requests_are_refused_and_valid_ones_among_them_counted_once(
 class _Fuzz:
     """Sends mutants and keeps the books.
 
-    Attributes
-    ----------
-    statuses : Counter
-    accepted : Counter
-        Reports that must be stored.
-    undecided : Counter
-        Reports of requests that were damaged in such a way that no answer need come.
+    `accepted`: reports that must be stored. `undecided`: reports of requests that were damaged in
+    such a way that no answer need come.
     """
 
     def __init__(self) -> None:
@@ -109,7 +104,6 @@ class _Fuzz:
                     attempts = 0
 
     async def _send_alone(self, url: str, number: int, mutant: Mutant) -> None:
-        """Send what may have no end, read what is answered nevertheless, and hang up."""
         self.undecided.update(mutant.contents()[1])
         for reply in await _exchange(url, mutant.raw, 100, patience=_SILENCE_SECONDS):
             self._book_status(number, reply)

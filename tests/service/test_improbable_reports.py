@@ -72,7 +72,6 @@ def test_batch_with_impossible_bits_is_always_refused(database, tmp_path):
 
 
 def _reports(*forged: int) -> tuple[Report, ...]:
-    """Return an honest report of cohort 5, and forged ones of these cohorts."""
     return (
         make_report(cohort=5, bits=_HONEST),
         *(make_report(cohort=cohort, bits=_FORGED) for cohort in forged),

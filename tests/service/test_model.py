@@ -320,7 +320,6 @@ def _mixed_batch(homepage: int, search: int, stranger: int = 0) -> Batch:
 
 
 def _records_of(batch: Batch) -> dict[str, Records]:
-    """Return a batch's records by metric."""
     data: dict[str, bytes] = {}
     for report in batch.reports:
         record = report.cohort.to_bytes(2, "little") + report.bits
@@ -329,7 +328,6 @@ def _records_of(batch: Batch) -> dict[str, Records]:
 
 
 async def _counts_in(store: Store) -> dict[str, bytes]:
-    """Return the packed counts that are stored, by metric."""
     found = {}
     for name in _METRICS:
         async for stored in store.contents(MetricVersion(name, 1)):

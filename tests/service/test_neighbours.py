@@ -34,7 +34,6 @@ _NEAR = 4 * _WIDTH
 
 
 def _new_batches(number: int, reports: int) -> list[list[bytes]]:
-    """Return the bits of the reports of so many batches."""
     random = _BITS - len(_MARK)
     return [[_MARK + secrets.token_bytes(random) for _ in range(reports)] for _ in range(number)]
 
@@ -52,7 +51,6 @@ async def _append(url: str, batches: Sequence[Sequence[bytes]], day: dt.date = _
 
 
 async def _end_day(url: str, day: dt.date = _TOMORROW) -> int:
-    """Do the first upkeep of the day after; return how many reports it mixed."""
     async with open_store(url, create=True) as store:
         done = await Maintenance(store, 14, None, 1e9).run_once(day)
         assert done.faults == {}
@@ -72,7 +70,6 @@ def _places(paths: Sequence[Path], batches: Sequence[Sequence[bytes]]) -> list[t
 
 
 def _neighbours(places: Sequence[tuple[int, int]]) -> int:
-    """Return how often two reports of one batch lie side by side."""
     return sum(one[1] == other[1] and other[0] - one[0] < _NEAR for one, other in pairwise(places))
 
 
@@ -86,7 +83,6 @@ def _files_of_sqlite(url: str) -> list[Path]:
 
 
 def _empty_log(server: PostgresqlServer) -> None:
-    """Do what the server does by itself, sooner or later."""
     server.execute("CHECKPOINT", "SELECT pg_switch_wal()", "CHECKPOINT")
 
 

@@ -351,7 +351,6 @@ def _trickling(connection: socket.socket, data: bytes) -> Iterator[None]:
 
 
 def _rest(connection: socket.socket) -> bytes:
-    """Return how what a peer says until it closes begins: its status, if it says anything."""
     try:
         return b"".join(iter(lambda: connection.recv(4096), b""))[:12]
     except ConnectionError:

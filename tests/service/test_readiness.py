@@ -153,7 +153,6 @@ def test_workers_whose_supervisor_dies_while_they_start_end_without_a_word(
 
 
 def _workers(pid: int) -> list[str]:
-    """Return the processes that a supervisor has spawned."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
         commands = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]

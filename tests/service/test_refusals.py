@@ -267,7 +267,6 @@ def _reports(*changes: dict[str, object]) -> bytes:
 
 
 def _peak_memory(collector: Collector) -> int:
-    """Return the most memory, in bytes, that the process ever had resident."""
     status = Path(f"/proc/{collector.process.pid}/status").read_text(encoding="ascii")
     (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) * 1024

@@ -214,7 +214,6 @@ def _declare(url: str, metric: Metric) -> None:
 
 
 def _takes(collector: Collector, metric: Metric, times: int) -> bool:
-    """Return whether reports of a metric are taken, however often they come (by all workers)."""
     return all(post(collector.url, make_batch(1, metric)).status == 201 for _ in range(times))
 
 

@@ -188,7 +188,6 @@ def test_no_byte_tells_after_upkeep_which_reports_came_with_which_batch(metrics_
 
 
 def _in_binary(begun: int, ended: int) -> list[bytes]:
-    """Return what an address and some seconds look like where numbers are kept as numbers."""
     seconds = [
         second.to_bytes(4, order) for second in range(begun, ended + 1) for order in _BYTE_ORDERS
     ]
@@ -196,7 +195,6 @@ def _in_binary(begun: int, ended: int) -> list[bytes]:
 
 
 def _everything(database: Path) -> bytes:
-    """Return every byte of the database's files."""
     paths = sorted(database.parent.glob(f"{database.name}*"))
     return b"".join(path.read_bytes() for path in paths)
 
@@ -249,7 +247,6 @@ def _send_and_end(url: str, data: bytes, *, reset: bool) -> None:
 
 
 def _files(database: Path, copies: Path) -> bytes:
-    """Return every byte of the database's files, copied as an intruder would."""
     copies.mkdir()
     for path in database.parent.glob(f"{database.name}*"):
         shutil.copy(path, copies)
@@ -265,14 +262,12 @@ def _tables(connection: sqlite3.Connection) -> set[str]:
 
 
 def _id_tables(connection: sqlite3.Connection) -> set[str]:
-    """Return the tables of batch ids, one a day; there is one at least."""
     tables = {table for table in _tables(connection) if table.startswith("batch_ids_")}
     assert tables
     return tables
 
 
 def _stored_ids(connection: sqlite3.Connection) -> list[bytes]:
-    """Return the batch ids as they are stored, day by day."""
     queries = [f"SELECT batch_id FROM {t}" for t in sorted(_id_tables(connection))]  # noqa: S608
     return [row[0] for query in queries for row in connection.execute(query)]
 

@@ -153,7 +153,6 @@ def test_unit_gives_the_collector_the_folder_and_the_files_that_it_needs(on_mach
 
 
 def _most_memory(settings: Settings, kib_of_a_connection: int = 24) -> float:
-    """Return the MiB that a worker holds at most, as docs/do/operate.md has it."""
     connections = kib_of_a_connection * settings.max_connections / 2**10
     return 110 + 1.25 * settings.max_waiting_bytes / 2**20 + connections
 

@@ -83,7 +83,6 @@ def printed(command: str) -> str:
 
 
 def _link(match: re.Match[str], folder: str) -> str:
-    """Return a link as it is, or to the repository if it leads out of docs/."""
     path = posixpath.normpath(posixpath.join(folder, match[1]))
     if not (ROOT / path).exists():
         _log.warning("%s: no such file: %s", folder, match[1])

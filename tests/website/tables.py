@@ -103,7 +103,6 @@ def javascript() -> str:
 
 
 def _resolved(document: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer, or the one that it refers to."""
     reference = answer.get("$ref")
     if reference is None:
         return answer
@@ -147,7 +146,6 @@ def measured(link: str, path: Path) -> str:
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table in Markdown."""
     head = tuple(head)
     lines = [head, ("---",) * len(head), *(tuple(row) for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -60,7 +60,6 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
 
 
 def _deviations(number: int) -> float:
-    """Return what the best of two features exceeds 1/2 by with 1e-9, of so many of each kind."""
     deviation = math.sqrt((2 * number + 1) / (12 * number**2))
     return float(stats.norm.isf(0.25e-9)) * deviation
 
@@ -110,7 +109,6 @@ async def _listen(url: str, connections: int, bodies: Iterator[bytes], moments: 
 
 
 def _around(answers: Sequence[_Answer], begins: Sequence[float], at: float) -> list[float]:
-    """Return how long answers took that were waited for then, or soon after."""
     first = max(0, bisect_left(begins, at) - _CONNECTIONS)
     found = answers[first : bisect_right(begins, at + _SEEN)]
     return [answer.seconds for answer in found if answer.sent + answer.seconds > at]

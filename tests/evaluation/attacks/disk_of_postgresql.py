@@ -76,6 +76,5 @@ def _attack(server: PostgresqlServer, url: str, number: int) -> Iterator[Outcome
 
 
 def _ids_by(server: PostgresqlServer, url: str, arrived: Arrived, by: str) -> list[int]:
-    """Return when ids came, ordered by what their rows show besides."""
     rows = server.execute(_BY.format(by), url=url).split()
     return [arrived.ids[bytes.fromhex(row)] for row in rows]

@@ -291,21 +291,18 @@ def _request(first: str, body: bytes = b"", *fields: str) -> bytes:
 
 
 def _all_but_one() -> bytes:
-    """Return a batch as large as may be, of which the last report is wrong."""
     report = {"metric": "homepage", "version": 1, "cohort": 0, "bits": "A" * 21 + "Q=="}
     reports = [report] * 9_999 + [report | {"cohort": 60_000}]
     return json.dumps({"batch_id": "0" * 32, "reports": reports}).encode()
 
 
 def _all_wrong() -> bytes:
-    """Return a batch of 64 KiB of which every report is wrong, so that each is told."""
     report = {"metric": "homepage", "version": 1, "cohort": 60_000, "bits": "A" * 21 + "Q=="}
     reports = [report] * (2**16 // len(json.dumps(report)) - 10)
     return json.dumps({"batch_id": "0" * 32, "reports": reports}).encode()
 
 
 def _hello() -> bytes:
-    """Return how a client begins to speak TLS."""
     context = ssl.create_default_context()
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(to_client, to_server, server_hostname="127.0.0.1")

@@ -165,7 +165,6 @@ def _folder() -> Iterator[Path]:
 
 @contextmanager
 def _server(status: int = 201, times: int = 1_000_000) -> Iterator[ScriptedServer]:
-    """Serve an answer so many times, and then 201."""
     with scripted_server(lambda number: Answer(status if number < times else 201)) as server:
         yield server
 

@@ -191,7 +191,6 @@ def best_links(ratios: FloatArray) -> IntArray:
 
 
 def _without_itself(values: FloatArray, axis: int) -> FloatArray:
-    """Return -ln of the sum of e^values along an axis, of all but each one itself."""
     total = special.logsumexp(values, axis=axis, keepdims=True)
     part = np.minimum(values - total, -1e-12)  # one alone would leave nothing
     return np.asarray(-(total + np.log1p(-np.exp(part))))
@@ -229,7 +228,6 @@ def _values(metric: Metric) -> Sequence[Value]:
 
 
 def _true_rates(params: RapporParams, width: int | None) -> FloatArray:
-    """Return how often each bit is a true one if values are spread evenly."""
     if width is None:
         return np.full(params.k, 1 - (1 - 1 / params.k) ** params.h)
     return np.where(np.arange(params.k) < width, 1 / max(width, 2), 0.0)

@@ -211,7 +211,6 @@ def _by_cohort() -> int:
 
 
 def _shown(admin: str) -> set[str]:
-    """Return the numbers that requests move, as text, without those of the machine."""
     lines, status = _numbers(admin)
     numbers = {line for line in lines if not line.startswith(_OF_THE_MACHINE)}
     return numbers | {f"{name} {it}" for name, it in status.items() if name not in _TIMES}

@@ -37,7 +37,6 @@ def attack(*, quick: bool) -> Iterator[Outcome]:  # noqa: ARG001 (it is quick)
 
 
 def _marked(client: _Client) -> int:
-    """Answer 415 once; of later batches count those whose first form isn't the usual one."""
     with scripted_server(lambda n: Answer(415 if n == 0 else 201)) as server:
         with client(server, 1):
             wait_until(lambda: len(server.received) > _BATCHES)
@@ -46,7 +45,6 @@ def _marked(client: _Client) -> int:
 
 
 def _shown_again(client: _Client, answer: Answer) -> int:
-    """Give an answer three times, then take what comes; count ids that were in two requests."""
     with scripted_server(lambda n: answer if n < 3 else Answer()) as server:
         with client(server, 100):
             wait_until(lambda: len(server.received) > 3)

@@ -142,14 +142,12 @@ def _slowest_recordings() -> Comparison:
 
 
 def _start(script: str) -> float:
-    """Return the milliseconds of a whole interpreter's life."""
     started = time.perf_counter()
     subprocess.run([sys.executable, "-c", script], check=True)
     return 1000 * (time.perf_counter() - started)
 
 
 def _memory(script: str) -> float:
-    """Return an interpreter's peak resident memory in megabytes."""
     command = [sys.executable, "-c", f"{script}\n{_MEMORY}"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return int(done.stdout) / 1024

@@ -217,7 +217,6 @@ def _command(folder: Path) -> Comparison:
 
 
 def _processor_time(*arguments: str) -> float:
-    """Run Python; return the milliseconds that it took of all cores."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

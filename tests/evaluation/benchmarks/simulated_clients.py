@@ -38,7 +38,6 @@ def comparisons() -> Iterator[Comparison]:
 
 
 def _row(what: str, task: Callable[[], int], plain: Callable[[], int]) -> Comparison:
-    """Compare reports a second of CPU time: what one core is good for."""
     return compare(what, task, _BASELINE, plain, "reports", _TURNS, time.process_time)
 
 

@@ -222,13 +222,11 @@ def _kill_meanwhile(
 
 
 def _is_due(journals: Path, parts: range, due: int) -> bool:
-    """Tell whether so many parts were sent, and some other one is under way."""
     sent = len(fleet.journal_paths(journals))
     return sent >= due and bool(fleet.being_sent(journals, parts))
 
 
 def _uploading(export: Sequence[str], objects: ObjectStore) -> Program:
-    """Start an export, and return it while it uploads reports."""
     before = objects.uploads()
     program = Program("hubbub.collector", export)
     wait_for(lambda: objects.uploads() > before, [program])
@@ -260,7 +258,6 @@ def _reading(decoding: Program, workers: Sequence[Program], objects: ObjectStore
 
 
 def _decode(folder: Path, store: str, output: Path, master: str | None = None) -> Program:
-    """Start a decoding."""
     where = ["--metrics", str(folder / "metrics.toml"), "--store", store]
     names = ["--candidates", str(folder / "names.txt"), "--correction", "bonferroni"]
     how = ["--alpha", str(FALSE_ALARM), "--method", "regression", "--output", str(output)]

@@ -85,7 +85,6 @@ class Program:
         return failure
 
     def _failure(self) -> str | None:
-        """Wait for its end; return its errors, or None if it succeeds."""
         _, errors = self._process.communicate(timeout=_SECONDS)
         return errors.strip() or "no reason" if self._process.returncode else None
 
@@ -152,7 +151,6 @@ def _sockets(pid: int) -> set[str]:
 
 
 def _connections(pid: int, port: int) -> set[str]:
-    """Return the sockets of a process's network that are connected to a port."""
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
         rows = [line.split() for line in lines]

@@ -34,48 +34,24 @@ Holes in the heap of the C library were 6% in seven weeks (`hubbub.storage.postg
 
 
 class Weeks(NamedTuple):
-    """What to run.
-
-    Attributes
-    ----------
-    days : int
-        Of the fast clock.
-    day_seconds : float
-        How long a day takes.
-    rate : float
-        Batches a second of the machine's clock.
-    deduplication, report, retention : int
-        The service's times, in days.
-    """
+    """What to run."""
 
     store: str
-    days: int
-    day_seconds: float
-    rate: float
-    deduplication: int
+    days: int  # of the fast clock
+    day_seconds: float  # how long a day takes
+    rate: float  # batches a second of the machine's clock
+    deduplication: int  # the service's times, in days
     report: int
     retention: int
 
 
 class Holding(NamedTuple):
-    """What a service holds at the end of a day.
+    """What a service holds at the end of a day."""
 
-    Attributes
-    ----------
-    ids : int
-        Batches that it would recognise.
-    reports : int
-        Single ones.
-    counted_days : int
-        Days of which only counts are kept.
-    disk, memory : int
-        Bytes.
-    """
-
-    ids: int
-    reports: int
-    counted_days: int
-    disk: int
+    ids: int  # batches that it would recognise
+    reports: int  # single ones
+    counted_days: int  # days of which only counts are kept
+    disk: int  # bytes
     memory: int
 
 

@@ -186,7 +186,6 @@ async def _fill(url: str, table: IdTable, ids: int, *, is_open: bool) -> list[by
 
 
 async def _settle(url: str) -> None:
-    """Let the database do now what it would do while it is measured."""
     if url.startswith("postgresql"):
         await _run_postgresql(url, "VACUUM (ANALYZE)")
     else:
@@ -266,7 +265,6 @@ async def _maintain(store: Store, today: dt.date) -> float:
 
 
 async def _forget(store: Store, days: int, today: dt.date) -> float:
-    """Forget the day that is now the oldest; return the seconds."""
     begun = time.perf_counter()
     if await store.ids.forget(today - dt.timedelta(days=days - 2)) != 1:
         sys.exit("not one day was forgotten")

@@ -58,12 +58,7 @@ def new_stores(
 ) -> Iterator[list[str]]:
     """Yield the addresses of empty stores: SQLite files, or databases of one server.
 
-    Parameters
-    ----------
-    kind : "sqlite" or "postgresql"
-    number : int
-    settings : mapping
-        Of the server.
+    `settings`: of the server.
     """
     with ExitStack() as stack:
         if kind == "sqlite":
@@ -88,10 +83,7 @@ class Service:
     async def take(self, load: Load) -> Cost:
         """Post batches to all collectors at once, and see what they cost.
 
-        Raises
-        ------
-        SystemExit
-            If anything but 201 is answered.
+        Raises `SystemExit` if anything but 201 is answered.
         """
         pids, number = self.pids, len(self.collectors)
         before = sum(map(cpu_seconds, pids))
@@ -112,35 +104,18 @@ class Service:
 
 
 class Load(NamedTuple):
-    """What a service gets.
-
-    Attributes
-    ----------
-    seconds : float
-    rate : float or None
-        Requests a second; None: as many as it takes.
-    connections : int
-        Over which they come.
-    """
+    """What a service gets."""
 
     seconds: float
-    rate: float | None = None
-    connections: int = CONNECTIONS
+    rate: float | None = None  # requests a second; None: as many as it takes
+    connections: int = CONNECTIONS  # over which they come
 
 
 class Cost(NamedTuple):
-    """What requests cost.
+    """What requests cost."""
 
-    Attributes
-    ----------
-    rate : float
-        Requests a second.
-    cpu : float
-        Microseconds of the collectors' processors, a request.
-    """
-
-    rate: float
-    cpu: float
+    rate: float  # requests a second
+    cpu: float  # microseconds of the collectors' processors, a request
 
 
 @contextmanager
@@ -152,15 +127,7 @@ def serving(
 ) -> Iterator[Service]:
     """Serve a store with the factories' registry.
 
-    Parameters
-    ----------
-    store : str
-        Its address.
-    options : sequence of str
-        Of each collector's command line.
-    collectors : int
-    program : sequence of str
-        What Python runs.
+    `store`: its address. `options`: of each collector's command line. `program`: what Python runs.
     """
     with tempfile.TemporaryDirectory(prefix="hubbub-load-") as folder, ExitStack() as stack:
         metrics = Path(folder, "metrics.toml")
@@ -196,12 +163,7 @@ async def in_turns(
 ) -> list[Compared]:
     """Measure two sides in turns, as a busy moment of the machine hits both.
 
-    Parameters
-    ----------
-    turns : int
-    sides : pair
-    measure : callable
-        Returns figures by what they are and their unit.
+    `measure`: returns figures by what they are and their unit.
     """
     found: list[list[Mapping[tuple[str, str], float]]] = [[], []]
     for turn in range(turns):

@@ -65,17 +65,8 @@ async def generate(
 ) -> dict[str, Any]:
     """Post for some seconds; return how often each status came, and percentiles of the latency.
 
-    Parameters
-    ----------
-    url : str
-        Of the collector.
-    seconds : float
-    connections, reports : int
-        Reports of each batch.
-    rate : float or None
-        Requests a second; None: as many as are answered.
-    bodies : iterator of bytes, optional
-        Requests to send instead of batches in JSON.
+    `url`: of the collector. `connections` and `reports`: reports of each batch. `rate`: requests a
+    second; None: as many as are answered. `bodies`: requests to send instead of batches in JSON.
     """
     requests = bodies or requests_of(reports)
     statuses: Counter[str] = Counter()

@@ -216,7 +216,6 @@ def _most_learned(reports: int, formula: float, runs: int) -> list[float]:
 
 
 def _means(label: str, x: Sequence[int], runs_of: Sequence[Sequence[float]]) -> Series:
-    """Return means over runs, with bars of a standard error to both sides."""
     means = np.array([float(np.mean(values)) for values in runs_of])
     bars = np.array([_std_error(values) for values in runs_of])
     return Series(label, np.array(x, dtype=np.float64), means, low=means - bars, high=means + bars)

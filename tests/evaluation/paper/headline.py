@@ -239,7 +239,6 @@ def _manipulation(runs: int) -> Iterator[Headline]:
 
 
 def _deviation_tolerance(n: int) -> float:
-    """Return 3%, and four standard errors of a standard deviation that n errors estimate."""
     return 0.03 + 4 / math.sqrt(2 * n)
 
 

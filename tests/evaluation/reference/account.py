@@ -99,7 +99,6 @@ class Account:
         return math.fsum(map(self._spent_on, self.answers))
 
     def _spent_on(self, answer: Answer) -> float:
-        """Return what an answer's reports reveal, or more if its version isn't registered."""
         if not answer.reports:
             return 0.0
         entry = self.registry["metrics"].get(answer.metric)
@@ -170,7 +169,6 @@ class Account:
         return result, answer
 
     def _together(self, metric: str) -> list[str]:
-        """Return the metrics that have periods, and max_periods, together."""
         found = schedule.group_of(self.registry, metric)
         by_period = found is not None and found[1].get("choice") == "period"
         return list(found[1]["metrics"]) if found is not None and by_period else [metric]
@@ -188,7 +186,6 @@ class Account:
         return time < last.behind_since + days * DAY
 
     def _period(self, time: float, metric: str) -> tuple[int, bool]:
-        """Return the number of a period of mode "once", and whether it is its first day."""
         days = self.registry["metrics"][metric]["period_days"]
         name = schedule.shared_name(self.registry, metric)
         return schedule.period(time, self.secret, self.registry["application"], name, days)
@@ -209,7 +206,6 @@ class Account:
         return metric == schedule.choice(self.secret, application, name, group, number)
 
     def _answers_another(self, metric: str) -> bool:
-        """Whether another metric of the group was answered, for life."""
         found = schedule.group_of(self.registry, metric)
         if found is None or found[1].get("choice") == "period":
             return False

@@ -48,7 +48,6 @@ def _epsilons(kind: str, h: int, entry: Row) -> Row:
 
 
 def _responded(row: Row, cohort: int, positions: list[int], k: int, f0: float, f1: float) -> Row:
-    """Return the true bits of a value, and a client's permanent response to them."""
     bits = protocol.bits_to_bytes(positions, k)
     permanent = protocol.permanent(*_client(row), cohort, bits, f0, f1)
     return {"cohort": cohort, "bits": bits.hex(), "permanent": permanent.hex()}

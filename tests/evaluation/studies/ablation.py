@@ -60,7 +60,6 @@ _AT_ONCE = 20  # cases, after which the file of results is written again
 
 
 def _alone(self: search.Search) -> search.SearchResult:
-    """Search by proposals and tests alone, however short the list is."""
     fit = self._fit_fixed(np.empty(0, dtype=np.int64))
     sums = estimates.candidate_sums(fit, self.candidates)
     log_p = HashNull(
@@ -70,7 +69,6 @@ def _alone(self: search.Search) -> search.SearchResult:
 
 
 def _strongest(fit: Any, candidates: Candidates, bits: Any, n: int) -> IntArray:
-    """Propose those whose marginal z-score would be significant among all (no Lasso)."""
     sums = estimates.candidate_sums(fit, candidates)
     z = sums.score / np.sqrt(np.maximum(sums.weight, 1e-300))
     beyond = z + special.ndtri(1 / max(n, 2))
@@ -382,7 +380,6 @@ def draw_regime(number: int, mechanisms: tuple[str, ...] = ()) -> Regime:
 
 
 def _listed_shares(rng: Generator, n: int) -> FloatArray:
-    """Return shares that add up to 1, of a random shape; or one string has 99%."""
     if n >= _SHAPES_FROM and rng.integers(8):
         return draw_shares(rng, n)[1]
     shares = np.append(0.99, np.full(max(n - 1, 0), 0.01 / max(n - 1, 1)))[:n]

@@ -88,7 +88,6 @@ class StringArms:
         return make_metric(params=self.params)
 
     def _names(self, number: int) -> list[str]:
-        """Return others in each trial, so that hashes are others, too."""
         return [self.target, *(f"run {number} v{i}" for i in range(1, self.strings))]
 
     def draw(self, more: float, reports: int, rng: Generator, number: int) -> CohortCounts:

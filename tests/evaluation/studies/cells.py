@@ -260,7 +260,6 @@ def hybrid_reports(numbers: FloatArray, epsilon: float, rng: np.random.Generator
 
 
 def _reports_ratio(_case: MeanCase, scores: Sequence[MeanScatter]) -> Figure:
-    """Return the quotient of two independent means, with its error to first order."""
     ours = Figure.of([each.variance for each in scores])
     theirs = Figure.of([each.hybrid for each in scores])
     ratio = ours.mean / theirs.mean

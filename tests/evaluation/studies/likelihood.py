@@ -82,7 +82,6 @@ class LikelihoodCase(StringsCase):
 
 
 def _at_two_standard_errors(truth: FloatArray, counted: Decoding) -> float:
-    """Return the total variation distance over what least squares has above two of them."""
     kept: BoolArray = counted.share > _Z_REFERENCE * counted.std_error
     return score(truth, counted.share, counted.low, counted.high, kept).total_variation
 

@@ -112,7 +112,6 @@ def _bits(reports: Sequence[Report]) -> BitArray:
 
 
 def _agreement(first: Sequence[Report], second: Sequence[Report]) -> FloatArray:
-    """Return how many bits agree, and whether the cohort does: what shared coins would show."""
     one, other = (2.0 * _bits(reports) - 1 for reports in (first, second))
     cohorts = [np.array([report.cohort for report in reports]) for reports in (first, second)]
     return np.asarray(one @ other.T + one.shape[1] * (cohorts[0][:, None] == cohorts[1]))
@@ -147,7 +146,6 @@ STUDY = Study(
 
 
 def _bound(case: Any) -> object:
-    """Return what two reports allow, where they share the value alone."""
     if not case.redraws:
         return ""
     return 1 if len(case.values) == 1 else f"{np.cosh(case.metric.price / 2) ** 2:,.1f}"

@@ -116,7 +116,6 @@ class PlannedTable:
     def _estimate(
         self, table: FloatArray, rng: np.random.Generator
     ) -> tuple[JointExperiment, CategoryEstimates]:
-        """Draw a table's counts, and estimate it as the decoder does."""
         fields = [FieldSize(size) for size in self.sizes]
         population = joint_population(fields, "uniform", 0.0, np.random.default_rng(0))
         people = replace(population, shares=table.ravel())
@@ -149,7 +148,6 @@ def _margin(table: FloatArray, axis: int) -> FloatArray:
 
 
 def _pairs(table: FloatArray) -> FloatArray:
-    """Return the table of the first and the last field."""
     return np.asarray(table.reshape(table.shape[0], -1, table.shape[-1]).sum(axis=1))
 
 

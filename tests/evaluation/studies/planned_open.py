@@ -73,7 +73,6 @@ class PlannedSearch:
 
 
 def _chosen(population: str, reports: int, epsilon: float) -> PlannedSearch:
-    """Let the planner choose for strings of the population's length."""
     domains = population == "domains"
     steps = told_steps(LISTS[population]()) if domains else choose_steps(_NAMES, PLAIN)
     goal = OpenGoal(open_test(power=_POWER), steps)

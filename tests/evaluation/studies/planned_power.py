@@ -174,7 +174,6 @@ def _names(n: int) -> tuple[str, ...]:
 
 @lru_cache(maxsize=2)
 def _bit_numbers(n: int, params: RapporParams) -> IntArray:
-    """Return which of all cohorts' bits each string sets, shape (n, m)."""
     numbers = hashed(_names(n), params).numbers(slice(0, n))
     return np.asarray(numbers[:, 0, :], dtype=np.int64)
 

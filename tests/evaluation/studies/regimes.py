@@ -319,7 +319,6 @@ def _crowded(name: str, rng: Generator, sizes: tuple[int, int, int], n: int) -> 
 
 
 def _draw_listed(rng: Generator, shares: FloatArray) -> BoolArray:
-    """Mark strings that are candidates: half of the times all, else at least half of the mass."""
     unknown = rng.uniform(0, 0.5) * rng.integers(2)
     order = rng.permutation(len(shares))
     masses = np.zeros(len(shares))

@@ -290,7 +290,6 @@ def _false_share(detected: BoolArray, truth: FloatArray) -> float:
 
 
 def _words(n: int, rng: np.random.Generator) -> tuple[str, ...]:
-    """Return so many different words of four syllables."""
     found: dict[str, None] = {}
     while len(found) < n:
         found["".join(rng.choice(_SYLLABLES, 4))] = None
@@ -380,7 +379,6 @@ def cases() -> list[RepeatedCase]:
 def _false_shares(
     chosen: Sequence[RepeatedCase], scores: Sequence[Sequence[RepeatCoverage]]
 ) -> tuple[str, ...]:
-    """Say what the false shares of a metric's rows come to: trials of one number share strings."""
     by_metric: dict[str, list[list[float]]] = {}
     for case, trials in zip(chosen, scores, strict=True):
         by_metric.setdefault(case.name, []).append([trial.false_share for trial in trials])

@@ -91,7 +91,6 @@ def _with(so_far: Groups, day: Groups) -> Groups:
 
 
 def _alarms_at_once(found: Comparison[Any]) -> bool:
-    """Return whether any row would be said to differ if this were the only look."""
     value, std_error = found.difference
     log_p = np.nan_to_num(OneLook().log_p(value / std_error, std_error))
     return bool((log_q_values(log_p, found.correction) <= np.log(found.alpha)).any())
@@ -114,14 +113,12 @@ CASES: tuple[Case[Watched], ...] = (
 
 
 def _missed(_case: object, trials: Sequence[Watched]) -> Figure:
-    """Return the share of rows whose interval ever misses."""
     rows = np.array([trial.rows for trial in trials], dtype=np.float64)
     missed = np.array([trial.missed for trial in trials])
     return Figure.of_ratio((missed / np.maximum(rows, 1)).tolist(), rows)
 
 
 def _increments(_case: object, trials: Sequence[Watched]) -> Figure:
-    """Return Cov(tenth day, last day) / Var(last day): 1 if what comes between is independent."""
     products, squares = np.array([(trial.products, trial.squares) for trial in trials]).T
     ratio, n = products.sum() / squares.sum(), len(trials)
     deviations = products - ratio * squares

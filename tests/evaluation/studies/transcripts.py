@@ -186,7 +186,6 @@ def _two_values(metric_type: MetricType, number: int) -> tuple[Value, Value]:
 
 
 def _cohorts_apart(metric_type: MetricType, params: RapporParams, pair: tuple[Value, Value]) -> int:
-    """Return in how many cohorts two values share no bit and none of their own is set twice."""
     apart = 0
     for cohort in range(params.m):
         one, other = (metric_type.bits(value, cohort, params) for value in pair)

@@ -301,7 +301,6 @@ def judge_table(
 
 
 def _covered(coverages: Sequence[Coverage]) -> Figure:
-    """Return the share of all trials' intervals that hold the truth."""
     intervals = np.array([each.intervals for each in coverages], dtype=np.float64)
     return Figure.of_ratio([each.share for each in coverages], intervals)
 

@@ -245,7 +245,6 @@ def _selection() -> Iterator[ListedCase]:
 
 
 def _asked_once() -> Iterator[ListedCase]:
-    """Yield cases of clients who report once, or again in other periods."""
     yield ListedCase("zipf:1", 100, _MILLION // 10, *ONCE, "once", 10.0)
     yield ListedCase("zipf:1", 1_000, _MILLION, *ONCE, "once", 10.0, periods=6)
     yield ListedCase("zipf:1", 100, _MILLION, *ONCE, "once", 0.0, 1.0, periods=6)

@@ -179,7 +179,6 @@ def _unknown_dictionary(shares: str, reports: int, f: float, k: int = 128) -> Op
 
 
 def _random_letters(n: int, length: int, rng: np.random.Generator) -> tuple[str, ...]:
-    """Return n distinct strings."""
     strings: dict[str, None] = {}
     while len(strings) < n:
         text = _LETTERS[rng.integers(len(_LETTERS), size=(n, length))].tobytes().decode()

@@ -50,7 +50,6 @@ def counts_digest(counts: CohortCounts) -> str:
 
 
 def _write_days(folder: Path, metric: Metric, days: Iterable[Iterator[Records]]) -> None:
-    """Write days of reports, as an export has them."""
     for day, blocks in enumerate(days, start=1):
         path = f"metric=homepage/version=1/day=2026-11-{day:02d}/part-0.parquet"
         write_records(folder / path, record_width(metric.params.k), blocks)

@@ -63,7 +63,6 @@ _ODD_NAMES = st.sampled_from(["theme", "a", "B", "_c", "d e", "é", "x" * 64, "x
 
 
 def _changed(table, changes):
-    """Return a table without some keys, and with others as they came."""
     dropped, put = changes
     return {key: value for key, value in table.items() if key not in dropped} | put
 

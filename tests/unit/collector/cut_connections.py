@@ -29,14 +29,8 @@ class Fault(Enum):
 class CuttingProxy:
     """A running proxy.
 
-    Attributes
-    ----------
-    url : str
-        Where clients connect.
-    round_trips : int
-        How many there were since it was armed.
-    held : asyncio.Event
-        Set as long as an answer is held.
+    `url`: where clients connect. `round_trips`: how many there were since it was armed. `held`: set
+    as long as an answer is held.
     """
 
     def __init__(self, url: str, target: str) -> None:

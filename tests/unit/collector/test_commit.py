@@ -28,7 +28,6 @@ def long_wait(monkeypatch):
 async def _committing(
     url: str, observe: Callable[[Commit], None] = lambda _commit: None
 ) -> AsyncIterator[tuple[Store, GroupCommit]]:
-    """Open a store and its one writer."""
     async with (
         open_store(url, create=True) as store,
         running_group_commit(store, observe) as commit,

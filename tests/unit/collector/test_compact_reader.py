@@ -35,7 +35,6 @@ def _take(batch: NewBatch) -> NewBatch:
 
 
 def _told(_metric: str, slice_: str) -> str:
-    """Keep every slice."""
     return slice_
 
 

@@ -34,10 +34,7 @@ Choose = Callable[[Sequence[int]], int]
 class Stepwise:
     """Exports of one day, of which one at a time goes on by a step.
 
-    Attributes
-    ----------
-    failed : list of bool
-        Whether each ended in an error, in the order in which they ended.
+    `failed`: whether each ended in an error, in the order in which they ended.
     """
 
     def __init__(self, day: Location, exports: int) -> None:

@@ -23,7 +23,6 @@ Name = Callable[[str], list[str]]
 
 @pytest.fixture(autouse=True)
 def _somewhere_else(tmp_path, monkeypatch):
-    """Work in a folder where hubbub.db is an unrelated store."""
     for name in os.environ:
         if name.upper().startswith("HUBBUB_COLLECTOR_"):
             monkeypatch.delenv(name)

@@ -69,7 +69,6 @@ def test_what_a_client_sends_fits_the_document(k, bits):
 
 
 def _values_of(name: str, part: object) -> list[Any]:
-    """Return the values of all members of this name, at any depth."""
     if isinstance(part, dict):
         own = [part[name]] if name in part else []
         return own + [value for item in part.values() for value in _values_of(name, item)]

@@ -89,7 +89,6 @@ _reports = st.builds(
 
 
 def _batch(reports: dict[str, int], first: int = 0) -> NewBatch:
-    """Return a batch with so many records of each slice, all different."""
     records = {}
     for text, count in reports.items():
         records[_KEY._replace(slice=text)] = make_records(range(first, first + count))

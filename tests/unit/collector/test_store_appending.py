@@ -34,7 +34,6 @@ _SETTINGS = MetricVersion("settings", 2)
 
 @asynccontextmanager
 async def _open_day(url: str, folder: Path) -> AsyncIterator[tuple[Store, CuttingProxy]]:
-    """Open a store behind a proxy, whose day is open and whose statements are prepared."""
     async with cutting_proxy(url, folder) as proxy, open_store(proxy.url, create=True) as store:
         await store.append([make_new_batch()], _DAY)
         await store.append([make_new_batch()], _DAY)

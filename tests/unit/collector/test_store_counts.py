@@ -56,7 +56,6 @@ _BRIEFLY = 8.0
 
 
 def _records(reports: int, seed: int = 1) -> bytes:
-    """Return random records with cohorts that the parameters have."""
     rows = np.random.default_rng(seed).integers(0, 256, (reports, WIDTH), dtype=np.uint8)
     rows[:, 0] %= _PARAMS.m
     rows[:, 1] = 0
@@ -72,7 +71,6 @@ async def _store(
 
 @contextlib.asynccontextmanager
 async def _declared(url: str) -> AsyncIterator[Store]:
-    """Open a store with three versions of metrics."""
     async with open_store(url, create=True) as store:
         await store.declare([make_metric(), make_metric("search"), make_metric(version=2)])
         yield store

@@ -326,7 +326,6 @@ async def test_database_without_a_table_is_refused_without_values(postgresql, po
 
 @asynccontextmanager
 async def _connection(url: str) -> AsyncIterator[AsyncConnection]:
-    """Connect as another program would, with one transaction."""
     engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
     try:
         async with engine.begin() as connection:

@@ -164,7 +164,6 @@ async def _version(url: str) -> str:
 
 @asynccontextmanager
 async def _connection(url: str) -> AsyncIterator[AsyncConnection]:
-    """Connect as an administrator would."""
     engine = create_async_engine(_driver_url(url))
     try:
         async with engine.begin() as connection:

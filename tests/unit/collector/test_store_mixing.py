@@ -40,7 +40,6 @@ def small_segments(monkeypatch):
 
 
 async def _append_in_eights(store: Store, reports: int, day: dt.date = _DAY) -> None:
-    """Store reports 0 to 7 in a segment, 8 to 15 in another, and so on."""
     for start in range(0, reports, 8):
         await store.append([make_new_batch(range(start, start + 8))], day)
 

@@ -272,6 +272,5 @@ def _records(batch: NewBatch) -> list[bytes]:
 
 
 async def _append_apart(store: Store, numbers: Iterable[int]) -> None:
-    """Store each record in a batch and a segment of its own, as in a quiet hour."""
     for number in numbers:
         await store.append([make_new_batch([number])], _DAY)

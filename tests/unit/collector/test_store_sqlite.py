@@ -281,8 +281,6 @@ def _execute(database: Path, statement: str) -> None:
 
 @contextlib.contextmanager
 def _largest_database(pages: int) -> Iterator[None]:
-    """Bound the database's size, as a small disk would."""
-
     def bound(connection: sqlite3.Connection, *_others: object) -> None:
         connection.execute(f"PRAGMA max_page_count={pages}")
 

@@ -263,7 +263,6 @@ def test_a_tuple_hides_as_well_whichever_field_changes(epsilon, hashed):
 
 
 def _law_of_report(filter_bits: int, params: RapporParams) -> np.ndarray:
-    """Return the probabilities of all 256 reports of a filter of eight bits."""
     patterns = np.arange(256)
     law = np.ones(256)
     for bit in range(8):

@@ -68,7 +68,6 @@ class Sliced:
 
 
 def _all_with(metric: Metric, value: Any, seed: int, n: int) -> bytes:
-    """Return records of clients who all have a value."""
     rows = reports_of(metric, value, seed, 2 * n)
     width = record_width(metric.params.k)
     starts = range(width, len(rows), 2 * width)
