@@ -25,8 +25,8 @@ from evaluation.studies.regimes import (
     draw_crowded,
     draw_outnumbered,
     draw_regime,
-    named_cases,
     score,
+    whole_list,
 )
 from hubbub.decoder import Decoding, decode
 from hubbub.decoder.candidates import read_list
@@ -62,7 +62,7 @@ def decoded(number: int, small: bool) -> tuple[Regime, Collection, Decoding]:
 def scores(settings: int) -> list[MethodScore]:
     """Return every setting's score."""
     every = [decoded(number, settings < MOST) for number in range(settings)]
-    return [score(collection.truth, decoding, 0.0) for _, collection, decoding in every]
+    return [score(collection.truth, decoding) for _, collection, decoding in every]
 
 
 def found_in(regime: Regime, number: int) -> int:
@@ -218,7 +218,7 @@ def scored(regime: Regime, run: int) -> MethodScore:
     decoding = decode(
         collection.counts, regime.params, collection.candidates, repeats=ONCE_OF_REPORTS
     )
-    return score(collection.truth, decoding, 0.0)
+    return score(collection.truth, decoding)
 
 
 @of_settings(20)
@@ -333,7 +333,7 @@ def powers() -> list[tuple[int, int, int]]:
         genie, oracle = regime.bounds(collection)
         enough = 4 * held * np.log1p(regime.candidates / held)
         if genie >= 6 and params.k * params.m > enough:
-            found.append((score(collection.truth, decoding, 0.0).found, genie, oracle))
+            found.append((score(collection.truth, decoding).found, genie, oracle))
     return found
 
 
@@ -351,7 +351,8 @@ def test_the_choice_of_method_finds_the_rarest_of_four_strings():
     In a run it misses one with chance at most 4 (1 - 1 / 1.05) = .19 (Markov): the number of such
     runs has a binomial bound. P(false alarm) < 1e-6.
     """
-    regime = next(regime for regime in named_cases() if regime.name == "four strings")
+    params, shares = RapporParams(32, 2, 32, 0.0, 0.1, 0.9), np.array([0.4, 0.3, 0.2, 0.1])
+    regime = whole_list("four strings", params, 3_000, shares, 100)
     runs = [regime.run(run).methods for run in range(48)]
     assert all(run["counts"].found == 4 for run in runs)
     missed = sum(run["auto"].found < 4 for run in runs)

@@ -369,7 +369,7 @@ def draw_regime(number: int, mechanisms: tuple[str, ...] = ()) -> Regime:
     unlisted = float(rng.uniform(0, 0.95) * rng.integers(2)) if there else 1.0
     shares = (1 - unlisted) * _listed_shares(rng, there)
     if unlisted:
-        others = draw_shares(rng, int(log_uniform(rng, 10, 301)))[1]
+        others = draw_shares(rng, int(log_uniform(rng, 10, 301)))
         shares = np.append(shares, unlisted * others)
     reports = int(log_uniform(rng, 300, 1e7))
     twins = not rng.integers(8)
@@ -381,7 +381,7 @@ def draw_regime(number: int, mechanisms: tuple[str, ...] = ()) -> Regime:
 
 def _listed_shares(rng: Generator, n: int) -> FloatArray:
     if n >= _SHAPES_FROM and rng.integers(8):
-        return draw_shares(rng, n)[1]
+        return draw_shares(rng, n)
     shares = np.append(0.99, np.full(max(n - 1, 0), 0.01 / max(n - 1, 1)))[:n]
     return np.asarray(shares / max(shares.sum(), 0.01))
 

@@ -1,8 +1,8 @@
-"""The string decoder over random regimes: found beside a genie, false names, errors, coverage.
+"""Random regimes of the string decoder, the genie's bounds in them, and how long decoding takes.
 
 A regime is drawn from its number: filters, cohorts, noise, reports, candidates, who holds what and
 which strings nobody listed. Whole reports are decoded where they are few enough; of more there are
-counts alone. Fixed cases, each of which once broke a rule of the decoder, are measured likewise.
+counts alone. The laws of tests/statistical/test_decoder_laws.py hold over them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.random import Generator
 
 from evaluation.drawn_counts import draw_repeated_counts
 from evaluation.genie import Information, detected
-from evaluation.laboratory import Figure, run_trials, seed_of
+from evaluation.laboratory import seed_of
 from evaluation.measured_table import MeasuredTable
 from evaluation.studies.cases import draw_records
 from evaluation.studies.study import OUTPUT, show, shown
@@ -35,21 +35,18 @@ from hubbub.inference import (
     Method,
     PackedReports,
     UndecodableError,
-    cores,
     expected_seconds,
     hashed,
     is_worthwhile,
     pack,
 )
 from hubbub.protocol import RapporParams
-from hubbub.reporting import progress_bar
 from hubbub.simulations import family_shares
 
 ALPHA = 0.05
 MOST_WHOLE = 200_000
 """Reports up to which single ones are drawn, and decoded whole."""
 _LONGEST = 6.0  # seconds that the likelihood may be expected to take where it isn't chosen
-_NEAR = 1.5  # limits of detection
 LEVELS = (1e-1, 1e-2, 1e-3, 1e-4)
 """At which p-values of absent candidates are counted."""
 _Made = TypeVar("_Made")
@@ -77,18 +74,13 @@ class MethodScore:
     # there are none
     error_absent: float
     error_present: float
-    stated_absent: float  # stated_absent, stated_present: Means of their squared standard errors
-    stated_present: float
-    # everyone, present, detected, near: Of all candidates' intervals, and of those that are held,
-    # are detected, or are detected with a true share below 1.5 limits of detection
+    # everyone, present, detected: Of all candidates' intervals, of those that are held, and of
+    # those that are detected
     everyone: Coverage
     present: Coverage
     detected: Coverage
-    near: Coverage
     # absent candidates whose p-values are at most each of `LEVELS`, and at last all of them
     p_values: tuple[int, ...]
-    seconds: float  # of all threads, from counts, or sorted reports, to the decoding
-    limit: float  # the stated limit of detection
 
     @property
     def false_share(self) -> float:
@@ -117,7 +109,6 @@ class Regime:
     name: str  # A number, or why it is a case
     params: RapporParams
     reports: int  # one of each client
-    shape: str  # of the shares, in a word
     shares: FloatArray  # shape (v,): chance that a client holds each string
     listed: BoolArray  # shape (v,): which strings are candidates
     absent: int  # candidates that nobody holds
@@ -160,8 +151,7 @@ class Regime:
         candidates = hashed(collection.candidates, self.params)
         decodings = decode_all(self, collection, candidates)
         scores = {
-            name: score(collection.truth, decoding, seconds)
-            for name, (decoding, seconds) in decodings.items()
+            name: score(collection.truth, decoding) for name, (decoding, _) in decodings.items()
         }
         return Trial(scores, *self.bounds(collection))
 
@@ -238,7 +228,7 @@ def timed(work: Callable[[], _Made]) -> tuple[_Made, float]:
     return made, time.process_time() - start
 
 
-def score(truth: FloatArray, decoding: Decoding, seconds: float) -> MethodScore:
+def score(truth: FloatArray, decoding: Decoding) -> MethodScore:
     """Compare a decoding with the truth, shape (n,); candidates that set the same bits are one."""
     same = decoding.same_bits
     truth = truth.copy()
@@ -246,23 +236,16 @@ def score(truth: FloatArray, decoding: Decoding, seconds: float) -> MethodScore:
     truth, decoding = truth[same.others(len(truth))], decoding.distinct()
     known, present, detected = ~np.isnan(decoding.share), truth > 0, decoding.detected
     held = (decoding.low <= truth) & (truth <= decoding.high)
-    squares, stated = (decoding.share - truth) ** 2, decoding.std_error**2
-    p_value, limit = decoding.p_value[known & ~present], decoding.summary.detection_limit
-    near = detected & (truth < _NEAR * limit)
+    squares, p_value = (decoding.share - truth) ** 2, decoding.p_value[known & ~present]
     return MethodScore(
         found=int((detected & present).sum()),
         false=int((detected & ~present).sum()),
         error_absent=_mean(squares[known & ~present]),
         error_present=_mean(squares[known & present]),
-        stated_absent=_mean(stated[known & ~present]),
-        stated_present=_mean(stated[known & present]),
         everyone=Coverage.of(held, known),
         present=Coverage.of(held, known & present),
         detected=Coverage.of(held, detected),
-        near=Coverage.of(held, near),
         p_values=(*(int((p_value <= level).sum()) for level in LEVELS), len(p_value)),
-        seconds=seconds,
-        limit=limit,
     )
 
 
@@ -275,11 +258,11 @@ def draw_regime(seed: int, number: int, most_candidates: float = 1e5) -> Regime:
     rng = np.random.default_rng([seed, number])
     params = draw_params(rng)
     reports = int(log_uniform(rng, 1e3, 1e7))
-    shape, shares = draw_shares(rng, int(log_uniform(rng, 3, 301)))
+    shares = draw_shares(rng, int(log_uniform(rng, 3, 301)))
     listed = _draw_listed(rng, shares)
     absent = max(int(log_uniform(rng, 10, most_candidates)) - int(listed.sum()), 0)
     return Regime(
-        f"{seed}-{number}", params, reports, shape, shares, listed, absent, reports <= MOST_WHOLE
+        f"{seed}-{number}", params, reports, shares, listed, absent, reports <= MOST_WHOLE
     )
 
 
@@ -307,13 +290,13 @@ def draw_outnumbered(seed: int, number: int, most: int = 1_200) -> Regime:
 def _crowded(name: str, rng: Generator, sizes: tuple[int, int, int], n: int) -> Regime:
     """Return a regime of n candidates with filters of k bits, h hashes and m cohorts."""
     params = _draw_noise(rng, *sizes)
-    shape, shares = draw_shares(rng, max(4, int(min(n, 300) * log_uniform(rng, 0.1, 1))))
+    shares = draw_shares(rng, max(4, int(min(n, 300) * log_uniform(rng, 0.1, 1))))
     slope = params.q_star - params.p_star
     information = params.h * slope**2 / (params.p_star * (1 - params.p_star))
     reports = (len(shares) * log_uniform(rng, 1.5, 12)) ** 2 / information
     listed = _draw_listed(rng, shares)
     return Regime(
-        name, params, int(np.clip(reports, 1e3, 3e8)), shape, shares, listed,
+        name, params, int(np.clip(reports, 1e3, 3e8)), shares, listed,
         max(n - int(listed.sum()), 0), whole=False,
     )  # fmt: skip
 
@@ -341,19 +324,18 @@ def _draw_noise(rng: Generator, k: int, h: int, m: int) -> RapporParams:
     return RapporParams(k, h, m, f, rng.uniform(0.05, q - 0.2), q)
 
 
-def draw_shares(rng: Generator, n: int) -> tuple[str, FloatArray]:
-    """Return shares of so many strings of a random shape, and its name."""
-    shapes = ("zipf", "uniform", "exponential", "dominant", "few large")
-    shape = shapes[int(rng.integers(len(shapes)))]
-    if shape == "zipf":
-        return shape, family_shares(f"zipf:{rng.uniform(0.5, 2)}", n)
-    if shape == "uniform":
-        return shape, family_shares("uniform", n)
-    if shape == "exponential":
-        return shape, family_shares(f"exponential:{rng.uniform(2, 10)}", n)
-    large = 1 if shape == "dominant" else int(rng.integers(2, min(n, 9)))
+def draw_shares(rng: Generator, n: int) -> FloatArray:
+    """Return shares of so many strings: like Zipf's, even, exponential, or of one or few large."""
+    shape = int(rng.integers(5))
+    if shape == 0:
+        return family_shares(f"zipf:{rng.uniform(0.5, 2)}", n)
+    if shape == 1:
+        return family_shares("uniform", n)
+    if shape == 2:
+        return family_shares(f"exponential:{rng.uniform(2, 10)}", n)
+    large = 1 if shape == 3 else int(rng.integers(2, min(n, 9)))
     mass = rng.uniform(0.3, 0.9)
-    return shape, np.concatenate(
+    return np.concatenate(
         [np.full(large, mass / large), np.full(n - large, (1 - mass) / (n - large))]
     )
 
@@ -362,163 +344,12 @@ def log_uniform(rng: Generator, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
-def case(
-    name: str, params: RapporParams, reports: int, shape: str, shares: FloatArray, absent: int
+def whole_list(
+    name: str, params: RapporParams, reports: int, shares: FloatArray, absent: int
 ) -> Regime:
-    """Return a named regime all of whose strings are listed."""
+    """Return a regime all of whose strings are listed."""
     everyone = np.ones(len(shares), dtype=np.bool_)
-    return Regime(name, params, reports, shape, shares, everyone, absent, reports <= MOST_WHOLE)
-
-
-def named_cases() -> tuple[Regime, ...]:
-    """Return the fixed cases."""
-    few, thirty = np.array([0.4, 0.3, 0.2, 0.1]), family_shares("zipf:1", 30)
-    zipf, even = family_shares("zipf:1", 100), family_shares("uniform", 100)
-    step = RapporParams(64, 2, 32, 0.0, 0.25, 0.75)
-    return (
-        case("four strings", RapporParams(32, 2, 32, 0.0, 0.1, 0.9), 3_000, "40/30/20/10%", few,
-             100),
-        replace(case("rows/3, fewer", step, 40_000, "uniform", even, 581), whole=False),
-        replace(case("rows/3, more", step, 40_000, "uniform", even, 587), whole=False),
-        case("crowded", RapporParams(8, 2, 128, 0.5, 0.25, 0.75), 1_000_000, "zipf", zipf, 100),
-        case("few reports", RapporParams(32, 2, 32, 0.25, 0.2, 0.8), 3_000, "zipf", thirty, 200),
-        case("few cohorts", RapporParams(512, 2, 8, 0.5, 0.25, 0.75), 200_000, "zipf", zipf, 400),
-    )  # fmt: skip
-
-
-def method_table(regimes: Sequence[Regime], trials: Sequence[Sequence[Trial]]) -> MeasuredTable:
-    """Return a table with a line for each regime and method."""
-    headings = ("regime", "k, h, m", "epsilon", "reports", "shape", "held", "listed", "candidates",
-                "unknown", "method", "found", "genie", "oracle", "false share", "RMSE absent",
-                "stated", "present", "stated", "coverage", "present", "detected", "near",
-                "seconds")  # fmt: skip
-    rows = []
-    for regime, runs in zip(regimes, trials, strict=True):
-        first: tuple[object, ...] = (
-            regime.name, ", ".join(map(str, regime.params[:3])), regime.params.epsilon_report,
-            regime.reports, regime.shape, len(regime.shares), int(regime.listed.sum()),
-            regime.candidates, f"{1 - regime.shares[regime.listed].sum():.0%}",
-        )  # fmt: skip
-        for name in METHODS:
-            scores = scores_of(runs, name)
-            if not scores:
-                continue
-            rows.append((
-                *first, name, _mean_of(scores, "found"), np.mean([run.genie for run in runs]),
-                np.mean([run.oracle for run in runs]), _mean_of(scores, "false_share"),
-                *(_root(scores, part) for part in ("error_absent", "stated_absent",
-                                                    "error_present", "stated_present")),
-                *(coverage(scores, part) for part in COVERAGES), _mean_of(scores, "seconds"),
-            ))  # fmt: skip
-    cells = tuple(tuple(shown(_plain(cell)) for cell in row) for row in rows)
-    return MeasuredTable("The string decoder over regimes", headings, cells)
-
-
-COVERAGES = ("everyone", "present", "detected", "near")
-
-
-def scores_of(runs: Sequence[Trial], name: str) -> list[MethodScore]:
-    """Return a method's scores, if it decoded all runs."""
-    scores = [run.methods[name] for run in runs if name in run.methods]
-    return scores if len(scores) == len(runs) else []
-
-
-def coverage(scores: Sequence[MethodScore], part: str) -> float:
-    """Return the share of all trials' intervals that hold the truth; nan if there are none."""
-    held, intervals = np.sum([getattr(score, part) for score in scores], axis=0)
-    return float(held / intervals) if intervals else math.nan
-
-
-def ratios(trials: Sequence[Sequence[Trial]], name: str, bound: str) -> FloatArray:
-    """Return found over a bound's found, of each regime in which the bound finds more than few."""
-    pairs = [
-        (sum(score.found for score in scores_of(runs, name)), sum(getattr(r, bound) for r in runs))
-        for runs in trials
-        if scores_of(runs, name)
-    ]
-    return np.array([found / bound for found, bound in pairs if bound >= _FEW])
-
-
-def summary_table(trials: Sequence[Sequence[Trial]]) -> MeasuredTable:
-    """Return a table with a line for each method, over all regimes that it decoded."""
-    headings = ("method", "regimes", "found / genie", "lowest tenth", "found / oracle",
-                "lowest tenth", "false share", "coverage", "present", "detected", "near",
-                *(f"p <= {level:g}" for level in LEVELS))  # fmt: skip
-    rows = []
-    for name in METHODS:
-        decoded = [scores for runs in trials if (scores := scores_of(runs, name))]
-        if not decoded:
-            continue
-        everything = [score for scores in decoded for score in scores]
-        false = Figure.of([_mean_of(scores, "false_share") for scores in decoded])
-        counted = np.sum([score.p_values for score in everything], axis=0)
-        powers = [ratios(trials, name, bound) for bound in ("genie", "oracle")]
-        rows.append((
-            name, str(len(decoded)),
-            *(cell for each in powers for cell in (shown(_mean(each)), lowest_tenth(each))),
-            str(false), *(_range(decoded, part) for part in COVERAGES),
-            *(f"{count / counted[-1]:.2g}" for count in counted[:-1]),
-        ))  # fmt: skip
-    return MeasuredTable("Over all regimes", headings, tuple(rows), tuple(choice_notes(trials)))
-
-
-def lowest_tenth(values: FloatArray) -> str:
-    """Return the mean of the lowest tenth of some values."""
-    return f"{np.sort(values)[: max(1, len(values) // 10)].mean():.3f}" if len(values) else ""
-
-
-def _range(decoded: Sequence[Sequence[MethodScore]], part: str) -> str:
-    """Return coverage over regimes: of all intervals' regimes alike, and the least and the most.
-
-    Regimes of fewer than 20 intervals count in the mean alone, which weighs them by that.
-    """
-    held = np.array([np.sum([getattr(s, part) for s in scores], axis=0) for scores in decoded])
-    weights = np.minimum(held[:, 1], 20)
-    each = held[:, 0] / np.maximum(held[:, 1], 1)
-    if not weights.any():
-        return ""
-    many = each[held[:, 1] >= 20]
-    ends = f" ({many.min():.2f} to {many.max():.2f})" if len(many) else ""
-    return f"{np.average(each, weights=weights):.3f}{ends}"
-
-
-def choice_notes(trials: Sequence[Sequence[Trial]]) -> Iterator[str]:
-    """Say how much worse `auto` is than the better of its methods, at worst and on average."""
-    errors, found, seconds = [], [], []
-    for runs in trials:
-        auto, both = scores_of(runs, "auto"), [scores_of(runs, n) for n in ("counts", "likelihood")]
-        if not auto or not all(both):
-            continue
-        errors.append(_root(auto, "error") / min(_root(scores, "error") for scores in both))
-        most = max(_mean_of(scores, "found") for scores in both)
-        if most * len(runs) >= _FEW:
-            found.append(_mean_of(auto, "found") / most)
-        if _mean_of(auto, "seconds") > 1:
-            seconds.append(_mean_of(auto, "seconds") / _mean_of(both[0], "seconds"))
-    for what, values, worst in (
-        ("RMSE over the better method's", errors, max), ("found over the better's", found, min),
-        ("seconds over counts', where over one", seconds, max),
-    ):  # fmt: skip
-        if values:
-            yield f"auto, {what}: {np.mean(values):.3f} on average, {worst(values):.3f} at worst."
-
-
-_FEW = 6
-"""Found strings, in all runs of a regime, below which their ratio is noise."""
-
-
-def _mean_of(scores: Sequence[MethodScore], name: str) -> float:
-    return float(np.mean([getattr(score, name) for score in scores]))
-
-
-def _root(scores: Sequence[MethodScore], name: str) -> float:
-    values = np.array([getattr(score, name) for score in scores])
-    known = values[~np.isnan(values)]
-    return math.sqrt(known.mean()) if len(known) else math.nan
-
-
-def _plain(cell: object) -> object:
-    return float(cell) if isinstance(cell, np.floating) else cell
+    return Regime(name, params, reports, shares, everyone, absent, reports <= MOST_WHOLE)
 
 
 class Timing(NamedTuple):
@@ -540,7 +371,7 @@ def timings() -> Iterator[Timing]:
     for reports in (10**4, 10**5, 10**6, 10**7, 10**8):
         for n in (10**2, 10**3, 10**4, 10**5, 10**6):
             whole, _ = is_worthwhile(params, reports, n)
-            regime = case(f"{n} of {reports}", params, reports, "zipf", shares, n - len(shares))
+            regime = whole_list(f"{n} of {reports}", params, reports, shares, n - len(shares))
             collection = replace(regime, whole=whole).collect(0)
             candidates = hashed(collection.candidates, params)
             found = decode_all(regime, collection, candidates, ("auto",))
@@ -555,42 +386,8 @@ def timing_table(rows: Sequence[Timing]) -> MeasuredTable:
     return MeasuredTable("Seconds of decoding", headings, cells)
 
 
-@click.command("regimes")
-@click.option("--settings", default=20, show_default=True, type=click.IntRange(1))
-@click.option("--runs", default=2, show_default=True, type=click.IntRange(1), help="Of each.")
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(0))
-@click.option("--workers", type=click.IntRange(1), help="Processes; else one a core.")
-@click.option("--named", is_flag=True, help="Fixed cases in place of random regimes.")
-@click.option("--crowded", is_flag=True, help="About as many candidates as rows of bits.")
-@click.option("--seconds", is_flag=True, help="Time lists and reports of growing sizes instead.")
+@click.command("seconds")
 @OUTPUT
-def main(
-    settings: int,
-    runs: int,
-    seed: int,
-    workers: int | None,
-    named: bool,
-    crowded: bool,
-    seconds: bool,
-    output: tuple[Path, ...],
-) -> None:
-    """Decode strings in random regimes, beside those who know all other strings.
-
-    \b
-    genie     what is found by who knows every other share, by the same rule of discoveries, and
-              of strings that nobody listed their shares, but not their bits
-    oracle    what is found by who knows which strings are held, listed or not, but no share
-    stated    root mean square of the standard errors that belong to the errors before it
-    coverage  of all intervals; of the present, of the detected, and of those of them whose true
-              share is below 1.5 limits of detection
-    p <= x    share of the absent candidates' p-values
-    """
-    if seconds:
-        show(timing_table(list(timings())), output)
-        return
-    draw = draw_crowded if crowded else draw_regime
-    regimes = named_cases() if named else [draw(seed, i) for i in range(settings)]
-    with progress_bar("regimes") as bar:
-        trials = run_trials(regimes, runs, workers or cores(), bar)
-    show(method_table(regimes, trials), output)
-    show(summary_table(trials))
+def main(output: tuple[Path, ...]) -> None:
+    """Time the decoding of lists and reports of growing sizes."""
+    show(timing_table(list(timings())), output)
