@@ -54,7 +54,6 @@ class ChildMemory(threading.Thread):
         self.peak = 0
 
     def run(self) -> None:
-        """Look several times a second."""
         own = os.getpid()
         while True:
             for pid, _ in below(own):

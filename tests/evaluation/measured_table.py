@@ -77,11 +77,9 @@ class MeasuredTable:
         return self._with_words(markdown(first, others))
 
     def markdown(self) -> str:
-        """Return it as a document quotes it."""
         return self._with_words(markdown(self.headings, self.rows))
 
     def json(self) -> str:
-        """Return it for programs."""
         document = asdict(self)
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 

@@ -123,7 +123,6 @@ class _Served:
     probes: str
 
     def port_for(self, load: str) -> int:
-        """Return the port that a load is for."""
         return urlsplit(self.admin if "admin" in load else self.collector.url).port or 0
 
 

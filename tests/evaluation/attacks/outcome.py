@@ -20,5 +20,4 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Whether the attack stayed within the claim."""
         return self.measured <= self.bound

@@ -68,7 +68,6 @@ class ObjectStore:
             raise OSError(f"the S3 server made no bucket: {status} {answer!r}")
 
     def kill(self) -> None:
-        """Kill it; what it kept is gone."""
         self._process.kill()
         self._process.wait()
 

@@ -37,7 +37,6 @@ class Program:
 
     @classmethod
     def kill_all(cls) -> None:
-        """Kill all that still run."""
         for program in cls._started:
             if program.is_running:
                 program.kill()
@@ -53,16 +52,13 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it hasn't ended."""
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """Kill it."""
         self._process.kill()
         self._process.communicate()
 
@@ -100,7 +96,6 @@ class Service:
 
     @property
     def urls(self) -> list[str]:
-        """Their addresses."""
         return [collector.url for collector in self._collectors]
 
     def kill_worker(self) -> None:

@@ -20,19 +20,16 @@ class Timetable:
 
     @contextmanager
     def phase(self, what: str) -> Iterator[None]:
-        """Time a phase."""
         begun = self._now()
         yield
         self._phases.append((what, self._now() - begun))
         self.tell(f"done: {what}")
 
     def killed(self, what: str, during: str) -> None:
-        """Note that a process was killed."""
         self._kills.append((self._now(), what, during))
         self.tell(f"killed {what} ({during})")
 
     def tell(self, what: str) -> None:
-        """Say it now."""
         print(f"{self._now():5.0f} s  {what}", file=sys.stderr)
 
     def tables(self) -> Iterator[Table]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from evaluation.loadtest import fortnight, growth, mixing, soak, workers
+from evaluation.loadtest import fortnight, growth, mixing, soak
 
 SCENARIOS = {
     "fortnight": fortnight.main,
     "growth": growth.main,
     "mixing": mixing.main,
     "soak": soak.main,
-    "workers": workers.main,
 }
 
 

@@ -77,7 +77,6 @@ class Service:
 
     @property
     def pids(self) -> list[int]:
-        """All their processes."""
         return [pid for collector in self.collectors for pid in processes_of(collector)]
 
     async def take(self, load: Load) -> Cost:
@@ -150,7 +149,6 @@ class Compared(NamedTuple):
     ratio: float
 
     def cells(self) -> tuple[str, str, str, str]:
-        """Return a row of a table."""
         digits = ".2f" if self.unit == "s" else ".0f"
         one, other = (f"{amount:,{digits}} {self.unit}" for amount in (self.one, self.other))
         return self.what, one, other, f"{self.ratio:.2f}"

@@ -17,7 +17,6 @@ class Report(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What its section is called."""
         return self.metric + (f";{self.slice}" if self.slice else "")
 
 

@@ -205,7 +205,6 @@ class Tally:
     seconds: float = 0
 
     def __add__(self, other: Tally) -> Tally:
-        """Return the sums of both."""
         return Tally(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Tally)))
 
     @property
@@ -309,7 +308,6 @@ class Regime:
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return float(self.listed + self.absent) * self.params.m
 
     def collect(self, rng: Generator) -> tuple[CohortCounts, Candidates, FloatArray]:
@@ -339,7 +337,6 @@ class Regime:
         return CohortCounts(reports, ones), candidates, truth
 
     def run(self, number: int) -> dict[str, Tally]:
-        """Decode a trial whole and without each mechanism."""
         counts, candidates, truth = self.collect(np.random.default_rng([59, number, *self._seed]))
         made = partial(
             decode, counts, self.params, candidates, alpha=ALPHA, repeats=ONCE_OF_REPORTS
@@ -395,16 +392,13 @@ class Crowded:
 
     @property
     def name(self) -> str:
-        """The regime's."""
         return self.regime.name
 
     @property
     def work(self) -> float:
-        """As the regime's."""
         return self.regime.work
 
     def run(self, number: int) -> dict[str, Tally]:
-        """Decode a trial whole and without each mechanism."""
         drawn, params = self.regime.collect(number), self.regime.params
         candidates = hashed(drawn.candidates, params)
         made = partial(decode, drawn.counts, params, candidates, repeats=ONCE_OF_REPORTS)
@@ -421,16 +415,13 @@ class Rappor:
 
     @property
     def name(self) -> str:
-        """The case's."""
         return self.case.name
 
     @property
     def work(self) -> float:
-        """As the case's, beside regimes."""
         return 100 * self.case.work
 
     def run(self, number: int) -> dict[str, Tally]:
-        """Decode a trial whole and without each mechanism."""
         scenario = self.case.scenario(number)
         collected = self.case.collect(scenario, number)
         candidates = hashed(scenario.candidates, self.case.params)
@@ -463,16 +454,13 @@ class Open:
 
     @property
     def name(self) -> str:
-        """The case's."""
         return f"{self.case.name}{'-told' * self.told}"
 
     @property
     def work(self) -> float:
-        """As the case's."""
         return self.case.work
 
     def run(self, number: int) -> dict[str, Tally]:
-        """Search a trial whole and without each mechanism."""
         people = self.case.people()
         steps, hints = self.case.steps, open_populations.Hints()
         if self.told:

@@ -79,24 +79,20 @@ class StringArms:
 
     @property
     def name(self) -> str:
-        """What arms are of."""
         return f"{self.strings} strings"
 
     @property
     def metric(self) -> Metric:
-        """That of strings."""
         return make_metric(params=self.params)
 
     def _names(self, number: int) -> list[str]:
         return [self.target, *(f"run {number} v{i}" for i in range(1, self.strings))]
 
     def draw(self, more: float, reports: int, rng: Generator, number: int) -> CohortCounts:
-        """Draw an arm."""
         shares = mixed(self.share + more, self.strings - 1)
         return draw_counts(self._names(number), shares, self.params, reports, rng)
 
     def compare(self, groups: Groups, number: int, *, sequential: bool) -> Comparison[Any]:
-        """Detect strings in both arms, and compare them."""
         absent = [f"run {number} absent {i}" for i in range(100)]
         candidates = hashed([*self._names(number), *absent], self.params)
         pooled = decode(groups.together, self.params, candidates)
@@ -113,28 +109,23 @@ class CategoryArms:
 
     @property
     def name(self) -> str:
-        """What arms are of."""
         return f"enum of {self.categories}"
 
     @property
     def target(self) -> str:
-        """The first category."""
         return "0"
 
     @property
     def metric(self) -> Metric:
-        """The enum."""
         names = tuple(map(str, range(self.categories)))
         return make_metric(metric_type=EnumType(names), params=self.params)
 
     def draw(self, more: float, reports: int, rng: Generator, number: int) -> CohortCounts:  # noqa: ARG002
-        """Draw an arm."""
         metric, names = self.metric, [*map(str, range(self.categories))]
         shares = mixed(self.share + more, self.categories - 1)
         return draw_counts(names, shares, metric.params, reports, rng, metric.type)
 
     def compare(self, groups: Groups, number: int, *, sequential: bool) -> Comparison[Any]:  # noqa: ARG002
-        """Compare all categories."""
         return compare_categories(groups, self.metric, sequential=sequential)
 
 
@@ -156,21 +147,17 @@ class NumberArms:
 
     @property
     def name(self) -> str:
-        """What arms are of."""
         return f"numbers at epsilon {self.epsilon:g}"
 
     @property
     def metric(self) -> Metric:
-        """The number, with the planner's window."""
         return _number_metric(self.epsilon, self.variance)
 
     def draw(self, more: float, reports: int, rng: Generator, number: int) -> CohortCounts:  # noqa: ARG002
-        """Draw an arm."""
         high = self.share + more
         return draw_cells(self.metric, [0.0, 60.0], np.array([1 - high, high]), reports, rng)
 
     def compare(self, groups: Groups, number: int, *, sequential: bool) -> Comparison[Any]:  # noqa: ARG002
-        """Compare the means."""
         return compare_numbers(groups, self.metric, sequential=sequential)
 
 

@@ -63,7 +63,6 @@ class StringsCase:
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return float(self.reports)
 
     def collect(self, number: int) -> CollectedCounts:

@@ -63,7 +63,6 @@ class CategoryCase:
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return float(len(self.shares) ** 2)
 
     @property
@@ -81,7 +80,6 @@ class CategoryCase:
         return (self.edges[0] - 1, *self.edges) if self.edges else (False, True)
 
     def draw(self, rng: np.random.Generator) -> CohortCounts:
-        """Draw one report of each client."""
         metric = self.metric
         if metric.response != UNARY:
             return draw_cells(metric, range(len(self.shares)), self.shares, self.n_reports, rng)
@@ -90,7 +88,6 @@ class CategoryCase:
         )
 
     def run(self, number: int) -> CategoryCoverage:
-        """Estimate a trial's counts, and see which intervals hold the truth."""
         estimates = estimate_categories(self.draw(np.random.default_rng(number)), self.metric)
         truth, interval = self.shares, estimates.intervals()
         held = (interval.low <= truth) & (truth <= interval.high)

@@ -57,12 +57,10 @@ class SubsetCase:
 
     @property
     def name(self) -> str:
-        """What tells it from other cases."""
         return f"enum of {self.categories} at {self.epsilon:g}"
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return float(self.categories**2)
 
     @property
@@ -74,7 +72,6 @@ class SubsetCase:
         return min(responses, key=lambda each: variance_of(each.chance, each.other_chance, 1 / d))
 
     def run(self, number: int) -> Scatter:
-        """Decode some populations, and average over their categories."""
         d, rng = self.categories, np.random.default_rng(seed_of(self.name, number))
         a_type = EnumType(tuple(map(str, range(d))))
         metric = make_metric(metric_type=a_type, response=self.response, mode="one-time")
@@ -197,16 +194,13 @@ class MeanCase:
 
     @property
     def name(self) -> str:
-        """What tells it from other cases."""
         return f"{self.people} at {self.epsilon:g}"
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return float(self.n_reports)
 
     def run(self, number: int) -> MeanScatter:
-        """Decode some populations, and let the hybrid mechanism answer for the same people."""
         rng = np.random.default_rng(seed_of(self.name, number))
         values, shares = population(self.people)
         mean, half = float(values @ shares), BUCKETS / 2

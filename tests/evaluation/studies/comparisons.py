@@ -104,17 +104,14 @@ class ComparedStrings:
 
     @property
     def name(self) -> str:
-        """What is listed, and what differs."""
         others = ", others unlisted" if self.others else ""
         return f"strings, {self.listed} of 400 listed, {self.changed} differ{others}"
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return 5e6
 
     def run(self, number: int) -> ComparedRows:
-        """Draw, compare and count the rows of a trial."""
         rng = np.random.default_rng(seed_of(f"{self}", number))
         names = [f"run {number} v{i}" for i in range(400)]
         elsewhere = [*names[: self.listed], *(f"else {name}" for name in names[self.listed :])]
@@ -155,17 +152,14 @@ class ComparedCategories:
 
     @property
     def name(self) -> str:
-        """Its type, and what differs."""
         kind = "boolean" if self.categories == 2 else f"enum of {self.categories}"
         return f"{kind}, {self.changed} differ"
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return float(self.categories**2)
 
     def run(self, number: int) -> ComparedRows:
-        """Draw, compare and count the rows of a trial."""
         rng = np.random.default_rng(seed_of(f"{self}", number))
         shares = family_shares("zipf:1", self.categories)
         treatment = moved(shares, self.changed, 1.5, rng)
@@ -193,16 +187,13 @@ class ComparedNumbers:
 
     @property
     def name(self) -> str:
-        """By how much the means differ."""
         return f"numbers, means differ by {self.shift:g}"
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return 1.0
 
     def run(self, number: int) -> ComparedRows:
-        """Draw, compare and count the rows of a trial."""
         rng = np.random.default_rng(seed_of(f"{self}", number))
         metric = number_metric(2.0, variance=True)
         values = np.array([10.0, 20.0, 40.0])

@@ -37,7 +37,6 @@ class Held:
 
     @classmethod
     def of(cls, held: BoolArray) -> Held:
-        """Count them."""
         return cls(int(held.sum()), held.size)
 
 
@@ -53,7 +52,6 @@ class DetectedCoverage:
     def of(
         cls, truth: FloatArray, low: FloatArray, high: FloatArray, detected: BoolArray, limit: float
     ) -> DetectedCoverage:
-        """Count a decoding's rows; nan where there is no interval."""
         known = ~np.isnan(low)
         held = (low <= truth) & (truth <= high)
         near = detected & (truth <= _NEAR * limit)
@@ -66,7 +64,6 @@ class DetectedCategories(CategoryCase):
     __slots__ = ()
 
     def run(self, number: int) -> DetectedCoverage:  # type: ignore[override]
-        """Draw, decode and count the rows of a trial."""
         found = decode_categories(self.draw(np.random.default_rng(number)), self.metric)
         return DetectedCoverage.of(
             self.shares, *found.interval, found.detected, found.summary.detection_limit
@@ -81,16 +78,13 @@ class DetectedCells:
 
     @property
     def name(self) -> str:
-        """As the table's."""
         return self.table.name
 
     @property
     def work(self) -> float:
-        """As the table's."""
         return self.table.work
 
     def run(self, number: int) -> DetectedCoverage:
-        """Draw, decode and count the rows of a trial."""
         experiment = self.table.experiment(number)
         counts = draw_tuples(experiment, np.random.default_rng(number))
         population = experiment.population
@@ -111,16 +105,13 @@ class DetectedStrings:
 
     @property
     def name(self) -> str:
-        """What strings there are."""
         return f"strings, {self.family} {self.unique}, {self.absent} absent"
 
     @property
     def work(self) -> float:
-        """About how long a trial takes, beside tables."""
         return 5e6
 
     def run(self, number: int) -> DetectedCoverage:
-        """Draw, decode and count the rows of a trial."""
         rng = np.random.default_rng(seed_of(self.name, number))
         names = [f"run {number} v{i}" for i in range(self.unique + self.absent)]
         shares = np.append(family_shares(self.family, self.unique), np.zeros(self.absent))

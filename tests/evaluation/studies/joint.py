@@ -31,7 +31,6 @@ class DrawnTable(JointCase):
     __slots__ = ()
 
     def run(self, number: int) -> CellsTrial[JointScore]:
-        """Draw a trial's counts, decode and score them."""
         experiment = self.experiment(number)
         rng = np.random.default_rng(number)
         outcome = judge_table(experiment, draw_tuples(experiment, rng))
@@ -45,7 +44,6 @@ class SubsetTable(DrawnTable):
 
     @property
     def name(self) -> str:
-        """As of others, and which response it is."""
         return f"{JointCase.name.fget(self)}-subsets"  # type: ignore[attr-defined]
 
     def experiment(self, run: int) -> JointExperiment:

@@ -59,7 +59,6 @@ class LikelihoodCase(StringsCase):
     __slots__ = ()
 
     def run(self, number: int) -> BothWays:
-        """Decode a trial's reports and counts, and compare both with the truth."""
         records, collected = self.collect_reports(number)
         candidates, truth = hashed(collected.candidates, self.params), collected.truth
         counted = decode(collected.counts, self.params, candidates, repeats=ONCE_OF_REPORTS)

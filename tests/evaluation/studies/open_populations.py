@@ -79,12 +79,10 @@ class OpenPopulation:
 
     @property
     def name(self) -> str:
-        """What tells it from others, but for its steps: all see the same clients."""
         return f"{self.population}-{self.epsilon:g}-{self.reports}"
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return float(self.reports)
 
     def people(self) -> Population:
@@ -92,7 +90,6 @@ class OpenPopulation:
         return _people(self.population)
 
     def run(self, number: int) -> Compared:
-        """Search in all ways."""
         people = self.people()
         seeds = seed_of(self.name, number).spawn(5)
         ours, known, bits, told, taught = map(np.random.default_rng, seeds)

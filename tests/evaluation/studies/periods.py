@@ -52,7 +52,6 @@ class PairsCase:
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return 1.0 + len(self.values)
 
     @property
@@ -62,7 +61,6 @@ class PairsCase:
         return np.asarray(weights / weights.sum())
 
     def run(self, number: int) -> Links:
-        """Let each client report twice, and match the reports."""
         rng = np.random.default_rng(seed_of(self.name, number))
         held = rng.choice(len(self.values), CLIENTS, p=self.shares)
         first, second = [], []

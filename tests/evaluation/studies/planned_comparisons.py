@@ -29,13 +29,11 @@ class PlannedComparison:
 
     @property
     def name(self) -> str:
-        """What is compared, and how."""
         looks = "every day" if self.sequential else "one look"
         return f"{self.arms.name}, {self.arms.share:.3g}, {looks}"
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return 100.0 if isinstance(self.arms, StringArms) else 1.0
 
     @cached_property
@@ -55,7 +53,6 @@ class PlannedComparison:
         return self.goal.limit(self.arms.metric.params, self.reports)
 
     def run(self, number: int) -> float:
-        """Return whether the target was found to differ in a trial."""
         rng = np.random.default_rng(seed_of(f"{self}", number))
         sizes = self.reports, self.reports
         groups = draw_arms(self.arms, self.difference, sizes, rng, number)

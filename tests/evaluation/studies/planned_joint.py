@@ -63,19 +63,16 @@ class PlannedTable:
 
     @classmethod
     def of(cls, sizes: tuple[int, ...], budget: Budget, reports: int) -> PlannedTable:
-        """Let the planner choose, at its usual error rates."""
         chosen = plan(table_goal(sizes), budget, n_reports=reports, most_bits=MOST_BITS).best
         return cls(sizes, budget, reports, chosen)
 
     @property
     def name(self) -> str:
-        """What tells it from the others."""
         size = "x".join(map(str, self.sizes))
         return f"{size}-{self.reports}-{self.budget.permanent:g}-{self.budget.report:g}"
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return float(math.prod(self.sizes) ** 2)
 
     @property
@@ -84,7 +81,6 @@ class PlannedTable:
         return float(self.plan.figures["partner_share"])
 
     def run(self, number: int) -> PlannedErrors:
-        """Collect a typical table once, one with a cell at the limit, and one with partners."""
         rng = np.random.default_rng([number, self.reports])
         table = typical_table(self.sizes)
         estimates = self._estimate(table, rng)[1]

@@ -49,18 +49,15 @@ class PlannedSearch:
 
     @property
     def name(self) -> str:
-        """What tells it from the others."""
         params, steps = self.plan.params, ".".join(map(str, self.goal.steps))
         size = f"{self.reports}-{self.epsilon:g}-{steps}-{params.k}x{params.m}"
         return f"{self.population}-{size}"
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return float(self.reports)
 
     def run(self, number: int) -> FoundNames:
-        """Search the population once."""
         people, reports = LISTS[self.population](), round(self.plan.reports)
         rng = np.random.default_rng([number, reports])
         metric_type = OpenStringType(self.goal.steps, self.plan.params.m)

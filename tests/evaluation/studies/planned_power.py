@@ -64,7 +64,6 @@ class Request:
 
     @property
     def name(self) -> str:
-        """What tells it from the others."""
         n = f"{self.goal.test.candidates:,.0f}"
         if isinstance(self.goal, CategoriesGoal):
             what = f"{n} categories, {'subset' if self.goal.by_subset else 'unary'}"
@@ -74,7 +73,6 @@ class Request:
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         slow = 20 if self.goal.test.method is DetectionMethod.LIKELIHOOD else 1
         return slow * (1e5 + self.reports)
 
@@ -84,7 +82,6 @@ class Request:
         return _planned(self)
 
     def run(self, number: int) -> Planted:
-        """Collect and decode once."""
         rng = np.random.default_rng([number, self.reports])
         if isinstance(self.goal, CategoriesGoal):
             return self._categories(rng)

@@ -101,7 +101,6 @@ class RapporCase:
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return self.values * (1 + self.extra)
 
     def scenario(self, number: int) -> Scenario:
@@ -131,7 +130,6 @@ class RapporCase:
         return Collected(pack([records], self.params), count_records(records, self.params), holders)
 
     def run(self, number: int) -> RapporScore:
-        """Decode a trial as `auto` does, and compare with the truth."""
         scenario = self.scenario(number)
         collected = self.collect(scenario, number)
         candidates = hashed(scenario.candidates, self.params)

@@ -121,7 +121,6 @@ class Regime:
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return self.candidates + self.reports * self.whole
 
     def collect(self, number: int) -> Collection:
@@ -146,7 +145,6 @@ class Regime:
         return Collection(values, counts, records, candidates, truth, rng)
 
     def run(self, number: int) -> Trial:
-        """Decode a trial in all ways, and compare with the truth."""
         collection = self.collect(number)
         candidates = hashed(collection.candidates, self.params)
         decodings = decode_all(self, collection, candidates)

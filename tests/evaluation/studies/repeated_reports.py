@@ -121,11 +121,9 @@ class RepeatedCase:
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return float(self.days * self.each_day if self.whole else len(self.values))
 
     def run(self, number: int) -> RepeatCoverage:
-        """Draw a trial's strings and clients, decode, and see which intervals hold the truth."""
         rng = np.random.default_rng([31, number])
         return self.renamed(rng).decoded(rng)
 

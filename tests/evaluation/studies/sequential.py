@@ -51,16 +51,13 @@ class WatchedArms:
 
     @property
     def name(self) -> str:
-        """What is compared, and by how much it differs."""
         return f"{self.arms.name}, {f'{self.more:.2%} more' if self.more else 'equal arms'}"
 
     @property
     def work(self) -> float:
-        """About how long a trial takes."""
         return 100.0 if isinstance(self.arms, StringArms) else 1.0
 
     def run(self, number: int) -> Watched:
-        """Draw day after day, and look at each."""
         rng = np.random.default_rng(seed_of(f"{self}", number))
         so_far, missed = None, set[str]()
         every_look = one_look = at_once = False

@@ -239,7 +239,6 @@ class StringTrends:
         return 6.0 if self.whole else 0.02 * self.what.n_days
 
     def run(self, number: int) -> MarkedChanges:
-        """Draw the days of a trial, and judge what is marked."""
         draw = self.draw or partial(new_clients_each_day, what=self.what)
         days = draw(np.random.default_rng([7, number]))
         trends = trends_of(days, self.candidates, whole=self.whole)
@@ -321,7 +320,6 @@ class CategoryTrends:
         return by_day
 
     def run(self, number: int) -> MarkedChanges:
-        """Draw the days of a trial, and judge what is marked."""
         by_day = self.draw(np.random.default_rng([8, number]))
         trends = decode_category_days(by_day, self.metric)
         return judge_changes(trends, range(len(self.shares)), self.shares, self.what)

@@ -76,11 +76,9 @@ class JointCase:
 
     @property
     def work(self) -> float:
-        """About how long a run takes, as that of listed cases."""
         return 5.0 * _MILLION + 10 * self.reports
 
     def seed(self, run: int) -> int:
-        """Return the seed of a numbered run: of its own for every case and run."""
         return zlib.crc32(self.name.encode()) + (run << 32)
 
     def experiment(self, run: int) -> JointExperiment:
@@ -101,13 +99,11 @@ class JointCase:
         return JointExperiment(population, params, self.reports, seed=self.seed(run))
 
     def run(self, number: int) -> CellsTrial[JointScore]:
-        """Decode a numbered run's table, and score it."""
         experiment = self.experiment(number)
         outcome = run_joint(experiment)
         return CellsTrial(len(experiment.population.values), outcome.score, outcome.seconds)
 
     def judge(self, trials: Sequence[CellsTrial[JointScore]]) -> CaseResult:
-        """Sum up the runs and say which bounds they break."""
         return judge_table(self.name, trials, self.bounds)
 
 
@@ -155,7 +151,6 @@ class EnumCase:
 
     @property
     def work(self) -> float:
-        """About how long a run takes, as that of listed cases."""
         return float(self.clients * self.periods)
 
     @property
@@ -187,12 +182,10 @@ class EnumCase:
         return RapporParams(**size, f=0.0, p=rare, q=0.5), UNARY
 
     def run(self, number: int) -> CellsTrial[Score]:
-        """Decode a numbered run's categories, and score them."""
         outcome = run_categories(self.experiment(number))
         return CellsTrial(self.categories, outcome.score, outcome.seconds)
 
     def judge(self, trials: Sequence[CellsTrial[Score]]) -> CaseResult:
-        """Sum up the runs and say which bounds they break."""
         return judge_enum(self.name, trials)
 
 

@@ -97,7 +97,6 @@ class ListedCase:
 
     @property
     def params(self) -> RapporParams:
-        """The parameters of the reports."""
         return RapporParams(self.k, self.h, self.m, *PRIVACY[self.privacy])
 
     @property
@@ -107,11 +106,9 @@ class ListedCase:
 
     @property
     def work(self) -> float:
-        """About how long a run takes, in any unit."""
         return self.reports + 100.0 * self.unique * (1 + self.extra)
 
     def seed(self, run: int) -> np.random.SeedSequence:
-        """Return the seed of a numbered run: of its own for every case and run."""
         return seed_of(self.name, run)
 
     def scenario(self, run: int) -> Scenario:
@@ -125,7 +122,6 @@ class ListedCase:
         return make_scenario(population, self.missing, absent)
 
     def run(self, number: int) -> StringsTrial:
-        """Decode a numbered run, and score that beside the plain baseline and the oracle."""
         scenario, clients = self.scenario(number), self.reports // self.periods
         collected = collect(scenario, self.params, clients, self.seed(number), self.periods)
         truth, candidates = collected.truth, collected.candidates
@@ -155,7 +151,6 @@ class ListedCase:
         )
 
     def judge(self, trials: Sequence[StringsTrial]) -> CaseResult:
-        """Sum up the runs and say which bounds they break."""
         return judge_strings(self.name, trials, is_null=self.is_null)
 
 

@@ -65,26 +65,21 @@ class OpenCase:
 
     @property
     def metric_type(self) -> OpenStringType:
-        """The type of the reports."""
         return OpenStringType(self.steps, self.cohorts)
 
     @property
     def params(self) -> RapporParams:
-        """The parameters of the reports."""
         return self._params((len(self.steps) + 1) * self.cohorts)
 
     @property
     def listed_params(self) -> RapporParams:
-        """The parameters if all clients reported whole strings."""
         return self._params(self.cohorts)
 
     @property
     def work(self) -> float:
-        """About how long a run takes, as that of listed cases."""
         return 5.0 * _MILLION * len(self.steps) + self.reports
 
     def seed(self, run: int) -> np.random.SeedSequence:
-        """Return the seed of a numbered run: of its own for every case and run."""
         return seed_of(self.name, run)
 
     def values(self, run: int) -> Population:
@@ -92,7 +87,6 @@ class OpenCase:
         return POPULATIONS[self.population](np.random.default_rng(self.seed(run)))
 
     def run(self, number: int) -> StringsTrial:
-        """Find a numbered run's strings, and score that beside what a list would have found."""
         population = self.values(number)
         people, if_listed = self.seed(number).spawn(2)
         plan = ReportingPlan(population, self.params, self.reports, open_type=self.metric_type)
@@ -128,7 +122,6 @@ class OpenCase:
         )
 
     def judge(self, trials: Sequence[StringsTrial]) -> CaseResult:
-        """Sum up the runs and say which bounds they break."""
         return judge_strings(self.name, trials, is_null=self.is_null)
 
     def _found_if_listed(self, population: Population, seed: np.random.SeedSequence) -> int:
