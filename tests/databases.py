@@ -109,7 +109,6 @@ class PostgresqlServer:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     def url(self, database: str, user: str = "postgres", password: str = "") -> str:
-        """Return the address of a database."""
         who = f"{user}:{password}" if password else user
         return f"postgresql://{who}@/{database}?host={self._folder}"
 

@@ -105,7 +105,6 @@ def commands_of(name: str) -> list[str]:
 
 
 def alerts() -> list[Any]:
-    """Return the alert rules."""
     groups = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
@@ -122,7 +121,6 @@ def series_in(exposition: str) -> dict[str, str]:
 
 
 def labels_of(series: str) -> dict[str, str]:
-    """Return the labels of a series, with its name as Prometheus has it."""
     name, _, labels = series.partition("{")
     return {"__name__": name, **dict(re.findall(r'(\w+)="([^"]*)"', labels))}
 

@@ -25,7 +25,6 @@ def write_export(folder: Path, params: RapporParams, reports: int = 30_000) -> s
 
 
 def scaled(factor: int, task: int) -> int:
-    """Multiply."""
     return factor * task
 
 
@@ -35,7 +34,6 @@ def megabytes(count: int, _task: int) -> bytes:
 
 
 def refuse_three(_shared: None, task: int) -> int:
-    """Raise for one of the tasks."""
     if task == 3:
         raise ValueError("three")
     return task

@@ -116,7 +116,6 @@ def seeded_stream(label: str) -> KeyedStream:
 
 
 def report_bits(encoder: Encoder, permanent: int, stream: ByteStream) -> int:
-    """Return the bits of a report of a permanent response, drawn from a stream."""
     report = encoder.report(PermanentResponse(encoder.cohort, permanent), stream)
     return int.from_bytes(report.bits, "little")
 
@@ -134,7 +133,6 @@ def _memory_entries(metric: Metric) -> dict[str, object]:
 
 
 def _type_entries(metric: Metric) -> dict[str, object]:
-    """Return the entries that depend on the type."""
     a_type, params = metric.type, metric.params
     if isinstance(a_type, OpenStringType):
         return {"steps": list(a_type.steps), "k": params.k, "m": a_type.cohorts}

@@ -96,6 +96,5 @@ def run_clients(params: Params, held: dict[str, int], seed: int = 1) -> Iterator
 def write_reports_of(
     folder: Path, params: Params, held: dict[str, int], candidates: Iterable[str]
 ) -> Files:
-    """Let so many clients of each string report, and write the files for the candidates."""
     counts = sum_bits(run_clients(params, held), params)
     return write_files(folder, params, counts, (map_row(word, params) for word in candidates))

@@ -33,7 +33,6 @@ def readme(request) -> str:
 
 @pytest.fixture
 def guides(request, readme) -> str:
-    """Return README and the guides that show how to decode and to publish."""
     folder = request.config.rootpath / "docs" / "do"
     names = ("decode.md", "joint.md", "publish.md")
     return "\n".join([readme, *((folder / name).read_text(encoding="utf-8") for name in names)])

@@ -60,7 +60,6 @@ def _rounded(found: re.Match[str]) -> str:
 
 
 def file_text(path: Path) -> str:
-    """Return what is in a file as text."""
     to_text = _READERS.get(path.suffix, _plain)
     return to_text(path)
 

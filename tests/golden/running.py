@@ -50,7 +50,6 @@ class Case:
 
 
 def load_cases() -> dict[str, Case]:
-    """Return all cases by name."""
     cases = {}
     for path in sorted(CASES.glob("*.toml")):
         for name, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
@@ -80,7 +79,6 @@ def _fits(path: Path, patterns: Sequence[str]) -> bool:
 
 
 def kept_files(case: Case) -> dict[Path, str]:
-    """Return what was kept of a case."""
     folder = EXPECTED / case.name
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder): path.read_bytes().decode() for path in paths}

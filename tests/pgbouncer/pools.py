@@ -47,7 +47,6 @@ class Pool:
         assert self._process.poll() is None, (self._folder / "log").read_text(encoding="utf-8")
 
     def kill(self) -> None:
-        """Kill it, and with it all connections."""
         self._process.kill()
         self._process.wait()
 

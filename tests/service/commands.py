@@ -7,7 +7,6 @@ from service.posting import SECONDS
 
 
 def run_collector_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `hubbub-collector` with these arguments."""
     return programs.run("hubbub.collector", *arguments, timeout=SECONDS)
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def database(tmp_path) -> Path:
-    """Return where the collector is to make its database."""
     return tmp_path / "hubbub.db"
 
 

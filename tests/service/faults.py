@@ -22,7 +22,6 @@ def workers_of(collector: Collector) -> list[int]:
 
 
 def processes_of(collector: Collector) -> list[int]:
-    """Return the process ids of a collector and of its workers."""
     return [collector.process.pid, *workers_of(collector)]
 
 
@@ -105,7 +104,6 @@ def status_of(collector: Collector, path: str) -> int:
 
 
 def read_answer(connection: socket.socket) -> Answer:
-    """Read one answer from a bare connection."""
     response = http.client.HTTPResponse(connection)
     response.begin()
     return Answer(response.status, response.headers, response.read())

@@ -128,7 +128,6 @@ class Load:
         return len(self._accounts.acknowledged)
 
     def wait_for(self, batches: int) -> None:
-        """Wait until so many more batches were acknowledged."""
         enough = self.acknowledged + batches
         wait_until(lambda: self._fault is not None or self.acknowledged >= enough)
 

@@ -56,7 +56,6 @@ class Operator:
         asyncio.run(add())
 
     def start(self, name: str, *arguments: object) -> subprocess.Popen[str]:
-        """Start one of the programs."""
         command = [str(Path(sysconfig.get_path("scripts"), name))]
         if self.is_impatient:
             code = _IMPATIENT.format(part=name.removeprefix("hubbub-"))
@@ -85,17 +84,14 @@ class Operator:
         asyncio.run(export())
 
     def export(self) -> tuple[int, str, str]:
-        """Export all."""
         return self.run("hubbub-collector", "export", "--store", self.store, "--to", self.address)
 
     def decoding(self, store: str, candidates: object = None) -> tuple[object, ...]:
-        """Return the command that decodes a store."""
         given = ("--metrics", self.metrics, "--candidates", candidates or self.candidates)
         wanted = ("--store", store, "--min-reports", 10, "--output", "-")
         return ("hubbub-decoder", "decode", "homepage", *given, *wanted)
 
     def decode(self, candidates: object = None) -> tuple[int, str, str]:
-        """Decode the export."""
         name, *arguments = self.decoding(f"parquet:{self.address}", candidates)
         return self.run(str(name), *arguments)
 

@@ -78,7 +78,6 @@ def post(
     *,
     source: str = "127.0.0.1",
 ) -> Answer:
-    """Post a batch, or any other bytes, as reports."""
     body = batch_to_json(batch) if isinstance(batch, Batch) else batch
     headers = {"Content-Type": content_type, **(headers or {})}
     return send(url, "POST", "/v1/reports", body, headers, source=source)

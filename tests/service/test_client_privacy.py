@@ -291,7 +291,6 @@ def test_damaged_state_fails_closed(tmp_path, caplog, name, damage):
 
 
 def damaged_files(folder: Path, name: str) -> list[bytes]:
-    """Return the content of the file, if it is there."""
     return [path.read_bytes() for path in folder.iterdir() if path.name == name]
 
 

@@ -67,7 +67,6 @@ class _Fuzz:
         self._ids: set[str] = set()
 
     def send(self, collector: Collector, numbers: range) -> None:
-        """Send the mutants of these numbers."""
         asyncio.run(self._send(collector.url, iter(numbers)))
 
     async def _send(self, url: str, numbers: Iterator[int]) -> None:

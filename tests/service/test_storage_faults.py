@@ -42,7 +42,6 @@ def in_turn(method: str, troubles: Iterable[Trouble]) -> Callable[[str, str], Tr
 
 
 def always(method: str, trouble: Trouble) -> Callable[[str, str], Trouble]:
-    """Let all of them fail."""
     return in_turn(method, itertools.repeat(trouble))
 
 

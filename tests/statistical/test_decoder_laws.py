@@ -60,7 +60,6 @@ def decoded(number: int, small: bool) -> tuple[Regime, Collection, Decoding]:
 
 
 def scores(settings: int) -> list[MethodScore]:
-    """Return every setting's score."""
     every = [decoded(number, settings < MOST) for number in range(settings)]
     return [score(collection.truth, decoding) for _, collection, decoding in every]
 
@@ -213,7 +212,6 @@ def test_false_names_are_at_most_alpha_of_the_detected(settings):
 
 
 def scored(regime: Regime, run: int) -> MethodScore:
-    """Return the score of one collection of a regime's counts."""
     collection = regime.collect(run)
     decoding = decode(
         collection.counts, regime.params, collection.candidates, repeats=ONCE_OF_REPORTS

@@ -7,7 +7,6 @@ rate of all lanes that is off by 0.1%, and a correlation of 2%; the quarter of t
 `make test` show what is twice as large. Coins that two bits share are a correlation of 1.
 """
 
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evaluation.frequencies import loss_interval
 from evaluation.reference.protocol import (
     bloom_positions,
     hashed_positions,
@@ -29,7 +29,6 @@ from significance import (
     FloatArray,
     IntArray,
     chi_squared_p,
-    frequency_bounds,
     pair_z,
     rate_z,
     unpack,
@@ -260,14 +259,6 @@ def fit_p(observed: IntArray, expected: FloatArray) -> float:
     pooled = [np.append(x[~rare], x[rare].sum()) for x in (observed, expected)]
     kept = pooled[1] > 0
     return chi_squared_p(pooled[0][kept], pooled[1][kept])
-
-
-def loss_interval(ones: int, others: int, n: int, alarm: float) -> tuple[float, float]:
-    """Return bounds of ln(P(event | one) / P(event | other)) from counts of the event."""
-    low_one, high_one = frequency_bounds(ones, n, alarm)
-    low_other, high_other = frequency_bounds(others, n, alarm)
-    high = math.log(high_one / low_other) if low_other else math.inf
-    return (math.log(low_one / high_other) if low_one else -math.inf), high
 
 
 def assert_epsilon(counts: list[IntArray], filters: BitArray, epsilon: float) -> None:

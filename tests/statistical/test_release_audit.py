@@ -123,7 +123,6 @@ def released(rows: Rows) -> int:
 
 
 def many(n_keys: int, rows: int) -> list[str]:
-    """Return so many keys, each so often."""
     return [str(key) for key in range(n_keys) for _ in range(rows)]
 
 

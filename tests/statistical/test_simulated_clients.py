@@ -57,7 +57,6 @@ OPEN_METRIC = make_metric(metric_type=OPEN, params=make_params(8, 1, 2, f=0.4142
 
 @pytest.fixture(params=quick_and_full(50_000, 200_000))
 def n_reports(request) -> int:
-    """Return how many reports are simulated."""
     n: int = request.param
     return n
 

@@ -30,7 +30,6 @@ PROGRAMS: dict[str, click.Command] = {
 
 
 def with_subcommands(command: click.Command) -> list[click.Command]:
-    """Return a command and all that are below it."""
     if not isinstance(command, click.Group):
         return [command]
     context = click.Context(command)

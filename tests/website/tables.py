@@ -23,7 +23,6 @@ MEASURED = re.compile(r"^\[[^\]\n]+\]\(((?:\S*/)?data/[\w-]+\.csv)\)$", re.MULTI
 
 
 def settings() -> str:
-    """Return all settings of the collector."""
     models: tuple[tuple[str, type[BaseModel]], ...] = (
         ("", Settings),
         ("ingest_keys.NAME.", IngestKey),
@@ -59,7 +58,6 @@ def registry_keys() -> str:
 
 
 def type_keys() -> str:
-    """Return the keys that each type has of its own."""
     rows = []
     for name, a_type in sorted(types_for("string").items()):
         for key in _own_keys(a_type):

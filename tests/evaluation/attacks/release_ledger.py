@@ -69,7 +69,6 @@ def attack(*, quick: bool) -> Iterator[Outcome]:
 
 
 def answered(path: Path, most: int = MOST) -> int:
-    """Return how many of some releases are answered."""
     number = 0
     try:
         with Ledger.open(path) as ledger:
@@ -121,7 +120,6 @@ def copied(ledger: Path) -> int:
 
 
 def copied_with_attributes(ledger: Path) -> int:
-    """As `cp -a` does."""
     return answered(Path(shutil.copy2(ledger, ledger.with_name("b.db")))) + answered(ledger)
 
 

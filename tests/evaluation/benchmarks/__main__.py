@@ -6,14 +6,7 @@ from pathlib import Path
 
 import click
 
-from evaluation.benchmarks import (
-    client,
-    collector,
-    decoder,
-    reading,
-    simulated_clients,
-    transactions,
-)
+from evaluation.benchmarks import client, collector, decoder, reading, simulated_clients
 from evaluation.measured_table import MeasuredTable
 from evaluation.studies.study import OUTPUT, show
 
@@ -23,7 +16,6 @@ _GROUPS = {
     "decoder": decoder.comparisons,
     "reading": reading.comparisons,
     "simulated_clients": simulated_clients.comparisons,
-    "transactions": transactions.comparisons,
 }
 
 

@@ -13,7 +13,7 @@ from evaluation.benchmarks.timing import Comparison, compare
 from factories import make_metric, make_params, make_registry, make_secret
 from hubbub.client import Batch, Encoder, Metric, batch_to_json
 from hubbub.collector import BatchError, BatchReader, decompress
-from hubbub.protocol import Dimension, Registry, wire
+from hubbub.protocol import wire
 from hubbub.storage import Declared
 
 _SIZES = (1, 10, 100, 1000)
@@ -41,8 +41,6 @@ def comparisons() -> Iterator[Comparison]:
         forms = _Forms([make_metric()], size)
         yield _compare(forms, " of no known version", BatchReader(next_version), _refuse)
     yield _compare_compressed(_Forms([make_metric()], 100))
-    for size in _SIZES:
-        yield _compare_told(size)
 
 
 def _read(reader: BatchReader, body: bytes, media_type: str, times: int) -> int:
@@ -95,28 +93,6 @@ def _compare(
     )
     share = len(forms.compact) / len(forms.json)
     return replace(comparison, verdict=f"{comparison.verdict}, {share:.2f} of the bytes")
-
-
-def _compare_told(size: int) -> Comparison:
-    """Compare reports that say one of three platforms with such as say nothing of the app."""
-    plain = _Forms([make_metric()], size)
-    dimension = Dimension("platform", ("windows", "mac", "linux"))
-    told = make_metric()._replace(dimensions=(dimension,), slice="platform=mac")
-    forms, registry = _Forms([told], size), Registry("", {told.name: told})
-    return compare(
-        f"{size} reports that tell a platform: {len(forms.compact):,} bytes",
-        partial(_read, BatchReader(registry), forms.compact, wire.MEDIA_TYPE, forms.times),
-        f"without: {len(plain.compact):,} bytes",
-        partial(
-            _read,
-            BatchReader(make_registry(*plain.metrics)),
-            plain.compact,
-            wire.MEDIA_TYPE,
-            forms.times,
-        ),
-        "batches",
-        clock=time.process_time,
-    )
 
 
 def _compare_compressed(forms: _Forms) -> Comparison:

@@ -85,7 +85,6 @@ def _begun_path(folder: str | Path, part: int) -> Path:
 
 
 def read_journal(path: Path) -> Journal:
-    """Return what was sent."""
     with np.load(path) as found:
         counts = CohortCounts(found["reports"], found["bits"])
         return Journal(counts, found["holders"], int(found["repeated"]))

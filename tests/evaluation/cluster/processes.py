@@ -99,7 +99,6 @@ class Service:
         return [collector.url for collector in self._collectors]
 
     def kill_worker(self) -> None:
-        """Kill a worker, which its collector replaces."""
         kill(workers_of(self._collectors[0])[0])
 
     def kill_collector(self) -> None:

@@ -47,7 +47,6 @@ class PaperFinding:
 def experiments(
     runs: int, progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> tuple[PaperFinding, ...]:
-    """Do all experiments."""
     todo = (normal, exponential, parameters, growth)
     findings = []
     for done, experiment in enumerate(todo, start=1):

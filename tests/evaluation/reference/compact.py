@@ -21,7 +21,6 @@ class Report(NamedTuple):
 
 
 def encode(batch_id: str, reports: list[Report]) -> tuple[bytes, list[int]]:
-    """Return the body, and which of the reports each one in the body is."""
     names = sorted({(report.name, report.version) for report in reports})
     body = b"\x01" + bytes.fromhex(batch_id) + struct.pack("<H", len(names))
     order: list[int] = []

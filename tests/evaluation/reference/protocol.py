@@ -104,7 +104,6 @@ def joint_cell(fields: list[dict[str, Any]], value: dict[str, Any]) -> int:
 
 
 def joint_bytes(fields: list[dict[str, Any]], value: dict[str, Any]) -> bytes:
-    """Return what is hashed of a value."""
     data = b""
     for i, field in enumerate(fields):
         part = value[field["name"]]
@@ -229,7 +228,6 @@ class Stream:
         self._read = 0
 
     def take(self, n: int) -> bytes:
-        """Return the next n bytes."""
         self._read += n
         taken = self._output[self._read - n : self._read]
         assert len(taken) == n

@@ -63,7 +63,6 @@ def subset(d: int, w: int, q: float, own: int, stream: Stream) -> list[int]:
 
 
 def window(d: int, w: int, q: float, position: int, stream: Stream) -> list[int]:
-    """Return the one cell of a report, in the window of a position with probability q."""
     inside = list(range(position, position + w))
     outside = [cell for cell in range(d) if cell not in inside]
     cells = inside if coin(q, stream) else outside

@@ -12,7 +12,6 @@ Json = dict[str, Any]
 
 
 def group_of(registry: Json, metric: str) -> tuple[str, Json] | None:
-    """Return the group that holds a metric, and its name."""
     groups = registry.get("groups", {}).items()
     return next(((name, group) for name, group in groups if metric in group["metrics"]), None)
 

@@ -28,7 +28,7 @@ from scipy import special
 from evaluation.laboratory import Figure, run_trials
 from evaluation.measured_table import MeasuredTable
 from evaluation.studies import open_populations, rappor_cases, regimes
-from evaluation.studies.regimes import ALPHA, completed, draw_shares, log_uniform, timed
+from evaluation.studies.regimes import ALPHA, completed, distinct, draw_shares, log_uniform, timed
 from evaluation.studies.study import OUTPUT, show
 from evaluation.unlike_populations import HELD_OUT, TUNED
 from hubbub.decoder import CohortCounts, Decoding, decode
@@ -254,9 +254,7 @@ def entered(mechanisms: Mapping[str, Mapping[str, Any]]) -> Iterator[set[str]]:
 
 def tallied(truth: FloatArray, decoding: Decoding, seconds: float) -> Tally:
     """Compare a decoding with the truth, shape (n,); candidates that set the same bits are one."""
-    same, truth = decoding.same_bits, truth.copy()
-    np.add.at(truth, same.first, truth[same.rows])
-    truth, found = truth[same.others(len(truth))], decoding.distinct()
+    truth, found = distinct(truth, decoding)
     known, present, detected = ~np.isnan(found.share), truth > 0, found.detected
     held = (found.low <= truth) & (truth <= found.high)
     z = ((found.share - truth) / np.maximum(found.std_error, 1e-300))[known]
@@ -287,6 +285,15 @@ def each_without(
         with without(mechanisms[name]):
             tallies[name] = scored(*made())
     return tallies
+
+
+def listed_without(
+    mechanisms: Sequence[str], counts: CohortCounts, params: RapporParams, candidates: Candidates,
+    truth: FloatArray,
+) -> dict[str, Tally]:  # fmt: skip
+    made = partial(decode, counts, params, candidates, alpha=ALPHA, repeats=ONCE_OF_REPORTS)
+    chosen = {name: STRINGS[name] for name in mechanisms if name in STRINGS}
+    return each_without(lambda: timed(made), partial(tallied, truth), chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,16 +344,10 @@ class Regime:
         return CohortCounts(reports, ones), candidates, truth
 
     def run(self, number: int) -> dict[str, Tally]:
-        counts, candidates, truth = self.collect(np.random.default_rng([59, number, *self._seed]))
-        made = partial(
-            decode, counts, self.params, candidates, alpha=ALPHA, repeats=ONCE_OF_REPORTS
+        counts, candidates, truth = self.collect(
+            np.random.default_rng([59, number, *self.name.encode()])
         )
-        chosen = {name: STRINGS[name] for name in self.mechanisms if name in STRINGS}
-        return each_without(lambda: timed(made), partial(tallied, truth), chosen)
-
-    @property
-    def _seed(self) -> tuple[int, ...]:
-        return tuple(self.name.encode())
+        return listed_without(self.mechanisms, counts, self.params, candidates, truth)
 
 
 def draw_regime(number: int, mechanisms: tuple[str, ...] = ()) -> Regime:
@@ -401,9 +402,7 @@ class Crowded:
     def run(self, number: int) -> dict[str, Tally]:
         drawn, params = self.regime.collect(number), self.regime.params
         candidates = hashed(drawn.candidates, params)
-        made = partial(decode, drawn.counts, params, candidates, repeats=ONCE_OF_REPORTS)
-        chosen = {name: STRINGS[name] for name in self.mechanisms if name in STRINGS}
-        return each_without(lambda: timed(made), partial(tallied, drawn.truth), chosen)
+        return listed_without(self.mechanisms, drawn.counts, params, candidates, drawn.truth)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,5 +119,4 @@ def draw_records(
 def count_simulated(
     values: tuple[str, ...], held: IntArray, params: RapporParams, rng: np.random.Generator
 ) -> CohortCounts:
-    """Let one simulated client report each held value, and count the reports."""
     return count_records(draw_records(values, held, params, rng), params)

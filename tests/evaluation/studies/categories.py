@@ -73,7 +73,6 @@ class CategoryCase:
 
     @property
     def values(self) -> Sequence[Value]:
-        """A value of each category."""
         metric_type = self.metric.type
         if isinstance(metric_type, EnumType):
             return metric_type.categories

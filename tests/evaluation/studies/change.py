@@ -83,7 +83,6 @@ class Audit:
 
     @property
     def largest(self) -> float:
-        """The largest that was seen."""
         return float(max(self.of_first.max(), self.of_second.max()))
 
     @property

@@ -86,7 +86,6 @@ class OpenPopulation:
         return float(self.reports)
 
     def people(self) -> Population:
-        """Return who holds what."""
         return _people(self.population)
 
     def run(self, number: int) -> Compared:
@@ -165,7 +164,6 @@ def told_steps(people: Population) -> tuple[int, ...]:
 
 @cache
 def planned(epsilon: float, reports: int, steps: tuple[int, ...]) -> tuple[OpenGoal, Plan]:
-    """Return the plan for some steps."""
     goal = OpenGoal(open_test(), steps)
     return goal, plan(goal, Budget(math.inf, epsilon), n_reports=reports).best
 

@@ -50,7 +50,6 @@ class Planted(NamedTuple):
 
 
 def share_found(trials: Sequence[Planted]) -> float:
-    """Return the share that was found, of all that was planted."""
     return sum(trial.found for trial in trials) / sum(trial.planted for trial in trials)
 
 
@@ -78,7 +77,6 @@ class Request:
 
     @property
     def plan(self) -> Plan:
-        """What the planner chooses."""
         return _planned(self)
 
     def run(self, number: int) -> Planted:

@@ -226,12 +226,16 @@ def timed(work: Callable[[], _Made]) -> tuple[_Made, float]:
     return made, time.process_time() - start
 
 
-def score(truth: FloatArray, decoding: Decoding) -> MethodScore:
-    """Compare a decoding with the truth, shape (n,); candidates that set the same bits are one."""
-    same = decoding.same_bits
-    truth = truth.copy()
+def distinct(truth: FloatArray, decoding: Decoding) -> tuple[FloatArray, Decoding]:
+    """Make one of candidates that set the same bits."""
+    same, truth = decoding.same_bits, truth.copy()
     np.add.at(truth, same.first, truth[same.rows])
-    truth, decoding = truth[same.others(len(truth))], decoding.distinct()
+    return truth[same.others(len(truth))], decoding.distinct()
+
+
+def score(truth: FloatArray, decoding: Decoding) -> MethodScore:
+    """Compare a decoding with the truth, shape (n,), of `distinct` candidates."""
+    truth, decoding = distinct(truth, decoding)
     known, present, detected = ~np.isnan(decoding.share), truth > 0, decoding.detected
     held = (decoding.low <= truth) & (truth <= decoding.high)
     squares, p_value = (decoding.share - truth) ** 2, decoding.p_value[known & ~present]
@@ -345,7 +349,6 @@ def log_uniform(rng: Generator, low: float, high: float) -> float:
 def whole_list(
     name: str, params: RapporParams, reports: int, shares: FloatArray, absent: int
 ) -> Regime:
-    """Return a regime all of whose strings are listed."""
     everyone = np.ones(len(shares), dtype=np.bool_)
     return Regime(name, params, reports, shares, everyone, absent, reports <= MOST_WHOLE)
 

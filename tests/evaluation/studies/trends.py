@@ -163,13 +163,11 @@ class People:
 
     @classmethod
     def drawn(cls, n: int, shares: FloatArray, rng: np.random.Generator) -> People:
-        """Draw so many."""
         held = rng.choice(len(shares), size=n, p=shares)
         cohorts = rng.integers(PARAMS.m, size=n)
         return cls(held, cohorts, permanent_bits(FILTERS[held, cohorts], PARAMS, rng))
 
     def some(self, which: IntArray) -> People:
-        """Return some of them."""
         return People(self.held[which], self.cohorts[which], self.permanent[which])
 
     def report(self, rng: np.random.Generator) -> bytes:

@@ -183,7 +183,6 @@ def quick_cases() -> tuple[AnyCase, ...]:
 def run_suite(
     cases: Sequence[AnyCase], seeds: int, workers: int, progress: Progress = no_progress
 ) -> tuple[CaseResult, ...]:
-    """Run cases as `run_trials` does, and judge them."""
     # A case judges what it ran: which types these are, the union of all cases can't say.
     trials: tuple[tuple[Any, ...], ...] = run_trials(cases, seeds, workers, progress)
     return tuple(case.judge(each) for case, each in zip(cases, trials, strict=True))

@@ -36,7 +36,6 @@ Begin = Callable[[], None]
 
 
 def random_records(rng: np.random.Generator, reports: int, at_once: int) -> Iterator[Records]:
-    """Yield random reports of `COUNTED`, so many at a time."""
     width = record_width(COUNTED.params.k)
     for start in range(0, reports, at_once):
         rows = rng.integers(0, 256, (min(at_once, reports - start), width), dtype=np.uint8)
@@ -45,7 +44,6 @@ def random_records(rng: np.random.Generator, reports: int, at_once: int) -> Iter
 
 
 def counts_digest(counts: CohortCounts) -> str:
-    """Return a digest of all counts."""
     return hashlib.sha256(counts.reports.tobytes() + counts.bits.tobytes()).hexdigest()
 
 

@@ -118,7 +118,6 @@ def test_most_cohorts_fill_two_bytes():
 
 
 def client_at(step: int) -> Encoder:
-    """Return a client whose cohort is of a step."""
     clients = (Encoder(METRIC, make_secret(i)) for i in range(1000))
     return next(client for client in clients if client.cohort // OPEN_TEXT.cohorts == step)
 

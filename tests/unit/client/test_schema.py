@@ -87,7 +87,6 @@ _DOCUMENTS = st.builds(
 
 
 def toml(value):
-    """Return a value as TOML has it in a line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(k)} = {toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):

@@ -313,7 +313,6 @@ def test_development_refuses_values_that_are_mistyped():
 
 
 def metric_of(entry: Row) -> Metric:
-    """Return the metric of an entry, with the texts that one needs."""
     texts = {"version": 1, "description": "d", "owner": "o", "expires": "2199-12-31"}
     rules = {"application": "com.example.vectors", "metrics": {"a": texts | entry}}
     return registry_of(rules)["a"]

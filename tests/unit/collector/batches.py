@@ -17,7 +17,6 @@ def make_record(number: int) -> bytes:
 
 
 def make_records(numbers: Iterable[int]) -> Records:
-    """Return the records of these numbers."""
     return Records(WIDTH, b"".join(map(make_record, numbers)))
 
 

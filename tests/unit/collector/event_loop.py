@@ -9,8 +9,6 @@ _P = ParamSpec("_P")
 
 
 def in_event_loop(test: Callable[_P, Coroutine[Any, Any, None]]) -> Callable[_P, None]:
-    """Make an ordinary test of a coroutine function."""
-
     @functools.wraps(test)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
         asyncio.run(test(*args, **kwargs))

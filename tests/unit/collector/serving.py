@@ -15,7 +15,6 @@ from hubbub.storage import Store, open_store
 async def serving(
     metrics: Path, store_url: str, **settings: object
 ) -> AsyncIterator[aiohttp.ClientSession]:
-    """Serve, and yield a client's session with that address."""
     async with (
         running(metrics, store_url, **settings) as ingest,
         aiohttp.ClientSession(ingest.addresses.public) as session,
@@ -50,7 +49,6 @@ async def serving_from(store: Store, settings: Settings) -> AsyncIterator[aiohtt
 
 
 async def post(session: aiohttp.ClientSession, batch: Batch) -> aiohttp.ClientResponse:
-    """Post a batch and return the answer, read to its end."""
     headers = {"Content-Type": "application/json"}
     async with session.post("/v1/reports", data=batch_to_json(batch), headers=headers) as answer:
         await answer.read()

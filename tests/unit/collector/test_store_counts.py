@@ -77,7 +77,6 @@ async def _declared(url: str) -> AsyncIterator[Store]:
 
 
 async def _everything(store: Store, key: MetricVersion = HOMEPAGE) -> KeptCounts:
-    """Return the counts of all that is stored, counted or not."""
     kept = keep_none(_PARAMS)
     async for stored in store.contents(key):
         if isinstance(stored, StoredCounts):

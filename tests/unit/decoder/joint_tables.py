@@ -27,7 +27,6 @@ def noise(epsilon: float, k: int = 64, m: int = 1) -> RapporParams:
 
 
 def enum_type(shape: Sequence[int]) -> JointType:
-    """Return a type of enum fields with so many categories each."""
     fields = (
         Field(name, EnumType(tuple(f"{name} {i}" for i in range(n))))
         for name, n in zip(NAMES, shape, strict=False)
@@ -60,7 +59,6 @@ def draw_cells(
 def draw_table(
     shares: FloatArray, n_reports: int, rng: np.random.Generator, epsilon: float = 4.0
 ) -> JointEstimates:
-    """Return the estimates of a table from reports that were drawn."""
     metric = enum_metric(shares.shape, epsilon)
     counts = draw_cells(shares, n_reports, metric.params, rng)
     cells = estimate_categories(counts, metric)

@@ -14,7 +14,6 @@ def start() -> Mixture:
 
 
 def chances_along(symbols: list[int]) -> list[float]:
-    """Return the chance of each symbol after those before it."""
     row, states, chances = np.array([symbols]), np.zeros(1, dtype=np.int64), []
     for place, symbol in enumerate(symbols):
         before, last = contexts_at(row, place)

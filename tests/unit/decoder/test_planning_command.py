@@ -74,7 +74,6 @@ def planned(goal: str, *arguments: str | Path) -> Result:
 
 
 def entry(stdout: str) -> Metric:
-    """Return the metric of the printed entry."""
     text = 'application = "com.example.test"\n' + stdout[stdout.index("[metrics.") :]
     (metric,) = Registry.parse(text.replace('"..."', '"text"')).values()
     return metric
