@@ -285,6 +285,7 @@ from hubbub.client.forks import no_fork
 telemetry = open_telemetry()
 record(telemetry, 3, "parent")
 telemetry.flush(30)
+time.sleep(0.5)  # a fork in C while threads pass on Python's lock leaves it to nobody
 with no_fork():  # in the middle of a transaction the child's client would be turned off
     child = ctypes.PyDLL(None).fork()
 if child == 0:
