@@ -704,9 +704,12 @@ def _no_password() -> str:
 
 
 def _without_client(record: logging.LogRecord) -> bool:
-    """Reduce a record of aiohttp to the kind of error it was; clients that left are no error."""
+    """Reduce a record of aiohttp to the kind of error it was, if it isn't a client's doing.
+
+    Strangers could fill a disk with lines about refusals, which are counted, and lost connections.
+    """
     error = record.exc_info[0] if record.exc_info else None
-    if error and issubclass(error, ConnectionError):
+    if error and issubclass(error, ConnectionError | RefusalError):
         return False
     record.msg = f"request failed: {error.__name__}" if error else "request failed"
     record.args, record.exc_info, record.exc_text = (), None, None
