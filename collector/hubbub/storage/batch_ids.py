@@ -48,7 +48,7 @@ def parse_id_tables(names: Iterable[str]) -> list[IdTable]:
     tables = []
     for match in filter(None, map(_NAME.fullmatch, names)):
         try:
-            day = dt.datetime.strptime(match[1], "%Y%m%d").date()  # noqa: DTZ007
+            day = dt.date.fromisoformat(match[1])
         except ValueError:
             continue
         tables.append(IdTable(match[0], day, match[2] is not None))

@@ -67,7 +67,7 @@ def parse_day_table(name: str) -> DayTable | None:
     """Return the table of segments that has this name; None: it is some other table."""
     if match := _NAME.fullmatch(name):
         try:
-            day = dt.datetime.strptime(match[2], "%Y%m%d").date()  # noqa: DTZ007
+            day = dt.date.fromisoformat(match[2])
         except ValueError:
             return None
         return DayTable(name, day, match[1] is not None)

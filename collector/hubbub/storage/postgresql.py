@@ -85,6 +85,18 @@ _IS_KNOWN = "EXISTS (SELECT FROM batch_ids WHERE batch_id = id OFFSET 0)"
 """OFFSET keeps the planner from joining, and so from reading whole tables of ids."""
 _FIND = f"SELECT EXISTS (SELECT FROM {_ARRIVED}, unnest(ids) AS id WHERE {_IS_KNOWN})"  # noqa: S608
 
+_LOCKED_DAY = sa.text("SELECT pg_temp.hubbub_locked_day()")
+_MAKE_LOCKED_DAY = f"""
+    CREATE OR REPLACE FUNCTION pg_temp.hubbub_locked_day() RETURNS date VOLATILE LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM {SHARE_OPEN_DAY.text.removeprefix("SELECT ")};
+    RETURN (SELECT day FROM open_day); END $$
+"""  # noqa: S608
+"""Waits for the lock of the open day, then reads which it is, in one round trip.
+
+Such a function takes a new snapshot for each of its statements, as long as it is volatile and in
+PL/pgSQL, so that the second sees what was committed before the lock was free.
+"""
+
 _WAIT_FOR_REPLICAS = """
     SELECT pg_logical_emit_message(true, 'hubbub', '')
     WHERE current_setting('synchronous_standby_names') <> ''
@@ -128,14 +140,14 @@ class PostgresqlDatabase(Database):
         All of it sees the moment of its first query. A plan that was made before a table was would
         miss what has been moved there until a later moment, whether it is made now or was kept.
         """
-        async with _begun(self.reading, _KEEP_TABLES) as connection:
+        async with _begun(self.reading, _KEEP_TABLES) as (connection, _):
             await connection.execute(_HEAR_OF_TABLES)
             yield connection
 
     @asynccontextmanager
     async def write(self, first: sa.Executable = _BEGIN) -> AsyncIterator[AsyncConnection]:
         """Begin a transaction that writes, by its first statement."""
-        async with _begun(self.writing, first) as connection:
+        async with _begun(self.writing, first) as (connection, _):
             yield connection
 
     @asynccontextmanager
@@ -156,7 +168,7 @@ class PostgresqlDatabase(Database):
         if rows:
             columns = table.columns.keys()
             records = [tuple(row[name] for name in columns) for row in rows]
-            driver = await _driver_of(connection)
+            driver = _driver_of(connection)
             await driver.copy_records_to_table(table.name, records=records, columns=columns)
 
     async def reclaim_space(self) -> None:
@@ -218,9 +230,7 @@ class PostgresqlBatchIds(BatchIds):
     @asynccontextmanager
     async def begin(self, day: dt.date) -> AsyncIterator[IdTransaction]:
         """Begin beside others if the day is open, and otherwise alone."""
-        async with self._database.write(SHARE_OPEN_DAY) as connection:
-            # A statement of its own, which sees what was committed before the lock was free.
-            opened = await (await _driver_of(connection)).fetchval("SELECT day FROM open_day")
+        async with _begun(self._database.writing, _LOCKED_DAY) as (connection, opened):
             if opened == day or (
                 opened is not None and opened == taking_day(day, await _id_tables(connection))
             ):
@@ -236,7 +246,7 @@ class PostgresqlBatchIds(BatchIds):
 
     async def take(self, transaction: IdTransaction, ids: Sequence[bytes]) -> set[bytes]:
         """Copy them, and insert from there; if all are known, COMMIT waits until replicas know."""
-        driver = await _driver_of(transaction.connection)
+        driver = _driver_of(transaction.connection)
         await driver.copy_records_to_table(_ARRIVED, records=[(ids,)])
         rows = await driver.fetch(f"""
             WITH arrived AS (DELETE FROM {_ARRIVED} RETURNING ids)
@@ -251,7 +261,7 @@ class PostgresqlBatchIds(BatchIds):
     async def has(self, batch_id: bytes) -> bool:
         """Search all tables; what is found is with all replicas, too."""
         async with self._database.write(SHARE_OPEN_DAY) as connection:
-            driver = await _driver_of(connection)
+            driver = _driver_of(connection)
             await driver.copy_records_to_table(_ARRIVED, records=[([batch_id],)])
             found = bool(await driver.fetchval(_FIND))
             await driver.execute(f"DELETE FROM {_ARRIVED}")  # noqa: S608
@@ -378,27 +388,33 @@ async def open_database(url: str, *, create: bool) -> OpenDatabase:
 
 
 @asynccontextmanager
-async def _begun(engine: AsyncEngine, first: sa.Executable) -> AsyncIterator[AsyncConnection]:
+async def _begun(
+    engine: AsyncEngine, first: sa.Executable
+) -> AsyncIterator[tuple[AsyncConnection, Any]]:
     """Begin a transaction by a statement that changes nothing, and commit it in the end.
 
-    If that finds a connection dead that was closed while nobody used it, as after the server was
-    restarted, it is run again on a new one.
+    It is yielded with what the statement has returned, if anything. If that finds a connection dead
+    that was closed while nobody used it, as after the server was restarted, it is run again on a
+    new one.
     """
     async with translate_errors(), engine.connect() as connection:
         try:
-            await connection.execute(first)
+            result = await connection.execute(first)
         except sa.exc.DBAPIError as error:
             if not error.connection_invalidated:
                 raise
             await connection.rollback()
-            await connection.execute(first)
-        yield connection
+            result = await connection.execute(first)
+        yield connection, result.scalar() if result.returns_rows else None
         await connection.commit()
 
 
-async def _driver_of(connection: AsyncConnection) -> asyncpg.Connection:
-    """Return asyncpg's connection of a transaction that SQLAlchemy has begun."""
-    return (await connection.get_raw_connection()).driver_connection
+def _driver_of(connection: AsyncConnection) -> asyncpg.Connection:
+    """Return asyncpg's connection of a transaction that SQLAlchemy has begun.
+
+    To await `get_raw_connection` would switch to another stack and back.
+    """
+    return connection.sync_connection.connection.driver_connection  # type: ignore[union-attr]
 
 
 def _engine(
@@ -423,7 +439,7 @@ def _engine(
     if writes and not reads_only and seconds:
         # Planned once, and by keys, though tables of ids were small when the planner looked.
         settings |= {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
-        prepare = _MAKE_ARRIVED
+        prepare = f"{_MAKE_ARRIVED}; {_MAKE_LOCKED_DAY}"
 
     async def connect(**_options: Any) -> asyncpg.Connection:
         connection = await _connect(

@@ -22,7 +22,7 @@ from unit.collector.event_loop import in_event_loop
 
 _DAY = dt.date(2026, 3, 14)
 _YESTERDAY = _DAY - dt.timedelta(days=1)
-_ROUND_TRIPS = 7
+_ROUND_TRIPS = 6
 _HARMLESS = 2  # BEGIN and a lock
 _SECONDS = 30.0
 _IN_TRANSACTION = """
@@ -41,12 +41,30 @@ async def _open_day(url: str, folder: Path) -> AsyncIterator[tuple[Store, Cuttin
 
 
 @in_event_loop
-async def test_batches_of_the_open_day_take_seven_round_trips(postgresql_url, tmp_path):
+async def test_batches_of_the_open_day_take_six_round_trips(postgresql_url, tmp_path):
     async with _open_day(postgresql_url, tmp_path) as (store, proxy):
         for number in (1, 5, 16):
             proxy.arm(0, Fault.LOSE_REQUEST)
             assert all(await store.append([make_new_batch() for _ in range(number)], _DAY))
             assert proxy.round_trips == _ROUND_TRIPS
+
+
+@in_event_loop
+async def test_day_that_was_opened_while_the_lock_was_awaited_is_closed_again(
+    postgresql, postgresql_url
+):
+    """Or two transactions of different days would run beside each other."""
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    async with open_store(postgresql_url, create=True) as store:
+        await store.append([make_new_batch()], _DAY)
+        async with store.ids.begin(_YESTERDAY):
+            storing = asyncio.create_task(store.append([make_new_batch()], _DAY))
+            async with asyncio.timeout(_SECONDS):
+                while postgresql.execute(waiting, url=postgresql_url) != "1":
+                    await asyncio.sleep(0.01)
+        assert await storing == [True]
+    opened = postgresql.execute("SELECT day FROM open_day", url=postgresql_url)
+    assert opened == str(_DAY)
 
 
 @pytest.mark.parametrize("fault", Fault)
