@@ -24,7 +24,6 @@ from service.posting import wait_until
 
 _METRIC = make_metric()
 _COHORTS = _METRIC.params.m
-_WIDTH = 2 + _METRIC.params.k // 8
 _PATIENCE = 60.0
 _PAUSE = 0.02
 _LATER = (429, 503)

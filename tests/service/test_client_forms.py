@@ -13,17 +13,9 @@ from http_servers import Answer, ScriptedServer, scripted_server
 from hubbub.client import Batch, batch_to_json
 from hubbub.client.transport import HttpSender, Outcome
 from hubbub.protocol import MEDIA_TYPE
-from service.drivers import DRIVERS, Opener
 
 JSON = "application/json"
 HOMEPAGE, SEARCH = make_metric(), make_metric("search", params=make_params(k=8, m=1))
-
-
-@pytest.fixture(params=list(DRIVERS.values()), ids=list(DRIVERS))
-def opened(request) -> Opener:
-    """Open a client, driven by its threads or by an event loop."""
-    opener: Opener = request.param
-    return opener
 
 
 def types_of(server: ScriptedServer) -> list[str]:

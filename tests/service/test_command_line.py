@@ -8,12 +8,9 @@ import subprocess
 import sys
 import tomllib
 
-import pytest
-from click.testing import CliRunner
-
 import programs
 from hubbub.client import Telemetry
-from hubbub.collector import Settings, main
+from hubbub.collector import Settings
 from programs import forked_collector
 from service.posting import SECONDS, make_batch, post, stored_count
 
@@ -65,19 +62,6 @@ def test_help_lists_the_subcommands_without_importing_them():
         re.findall(r"^  (\w+)  +[A-Z].+\.$", done.stdout, re.MULTILINE)[-len(SUBCOMMANDS) :]
         == SUBCOMMANDS
     )
-
-
-@pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_every_subcommand_exists(name):
-    done = CliRunner().invoke(main, [name, "--help"], prog_name="hubbub-collector")
-    assert done.exit_code == 0, done.stderr
-    assert done.stdout.startswith(f"Usage: hubbub-collector {name} ")
-
-
-def test_unknown_subcommand_is_refused():
-    done = run("server")
-    assert done.returncode == 2
-    assert "No such command 'server'" in done.stderr
 
 
 def test_serve_has_a_described_flag_for_every_setting_but_the_tables_of_keys():
@@ -132,21 +116,6 @@ def test_admin_token_has_the_scopes_that_are_asked_for_and_else_may_only_read():
     secret, lines = new_key("--admin")
     assert secret.startswith("hub_admin_")
     assert tomllib.loads(lines)["admin_tokens"]["main"]["scopes"] == ["read"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fault"),
-    [
-        (["--name", "My App"], "--name 'My App': must be lower-case letters"),
-        (["--scope", "read"], "--scope: only admin tokens have scopes"),
-        (["--admin", "--scope", "everything"], "'everything' is not one of"),
-        (["--expires", "31.12.2027"], "--expires"),
-    ],
-)
-def test_wrong_token_options_are_explained_and_make_no_secret(arguments, fault):
-    done = run("token", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert fault in done.stderr
 
 
 def test_only_who_has_a_key_can_send_and_two_are_good_at_once(

@@ -1,6 +1,5 @@
 """SIGHUP: a new registry or certificate comes into force without a pause, a wrong one doesn't."""
 
-import asyncio
 import signal
 import socket
 import ssl
@@ -13,7 +12,6 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.client import Metric
 from hubbub.collector import generate_secret
 from hubbub.simulations import Collector
-from hubbub.storage import open_store
 from programs import forked_collector
 from service.faults import errors_kept_in, kill, workers_of
 from service.posting import Answer, make_batch, post, send, stored_count, wait_until
@@ -203,14 +201,6 @@ def test_old_tls_and_plain_http_are_refused(metrics_file, database, tmp_path):
             plain.sendall(b"GET /livez HTTP/1.1\r\nHost: collector\r\n\r\n")
             assert b"200" not in plain.recv(1000)
         assert _shown_certificate(collector, authority)
-
-
-def _declare(url: str, metric: Metric) -> None:
-    async def run() -> None:
-        async with open_store(url, create=True) as store:
-            await store.declare([metric])
-
-    asyncio.run(run())
 
 
 def _takes(collector: Collector, metric: Metric, times: int) -> bool:

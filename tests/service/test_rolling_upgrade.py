@@ -13,20 +13,12 @@ from hubbub.client import Batch
 from hubbub.protocol import registry_json
 from hubbub.simulations import Collector
 from programs import forked_collector
-from service.drivers import DRIVERS, Opener
 from service.posting import make_batch, post, stored_count, wait_until
 from unit.javascript.node import CLIENT, NODE
 
 HOMEPAGE, THEME = make_metric(), make_metric("theme", params=make_params(m=1))
 APP = make_registry(HOMEPAGE, THEME)
 UNKNOWN = json.dumps({"retry": True, "unknown": [{"metric": "theme", "version": 1}]}).encode()
-
-
-@pytest.fixture(params=list(DRIVERS.values()), ids=list(DRIVERS))
-def opened(request) -> Opener:
-    """Open a client, driven by its threads or by an event loop."""
-    opener: Opener = request.param
-    return opener
 
 
 @pytest.fixture

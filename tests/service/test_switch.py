@@ -25,7 +25,6 @@ from hubbub.client.schedule import SWITCHED_OFF
 from hubbub.collector import main
 from hubbub.protocol import Rate, SigningKey, SwitchDocument, registry_json
 from programs import forked_collector
-from service.drivers import DRIVERS, Opener
 from service.posting import stored_count, wait_until
 from unit.javascript.node import CLIENT, run_node
 
@@ -33,13 +32,6 @@ HOMEPAGE, THEME = make_metric(), make_metric("theme", params=make_params(m=1))
 REGISTRY = make_registry(HOMEPAGE, THEME)
 KEY = SigningKey(bytes(range(32)))
 SECONDS = 60
-
-
-@pytest.fixture(params=list(DRIVERS.values()), ids=list(DRIVERS))
-def opened(request) -> Opener:
-    """Open a client, driven by its threads or by an event loop."""
-    opener: Opener = request.param
-    return opener
 
 
 @pytest.fixture

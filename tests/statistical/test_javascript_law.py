@@ -159,15 +159,6 @@ def test_reports_of_other_types_follow_the_same_law(fields, value, n, tmp_path):
     assert_law(clients.draw([value], ["report"], clients=n // 2), noise.reported(bits))
 
 
-JOINT: dict[str, Any] = {
-    "type": "joint",
-    "fields": [
-        {"name": "site", "type": "enum", "categories": [f"site {i}" for i in range(100)]},
-        {"name": "speed", "type": "ordinal", "edges": list(range(1, 20))},
-    ],
-}
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("stage", ["permanent", "instantaneous"])
 def test_two_responses_of_one_client_share_no_coin(stage, tmp_path):

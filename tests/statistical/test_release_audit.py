@@ -401,21 +401,6 @@ def test_rankings_cost_what_opendp_says_and_hardly_less(best, monotonic):
     assert 0.9 * FOUR < largest <= FOUR * (1 + 1e-9)
 
 
-RADII: dict[str, tuple[Mechanism[Any], Any, float]] = {
-    "count": (count(rows_per_user=1, epsilon=ONE), 7, 7.0),
-    "count, Gaussian": (count(rows_per_user=2, epsilon=ONE, delta=TWENTIETH), 7, 7.0),
-    "sum": (bounded_sum(UNIT, rows_per_user=1, epsilon=ONE), np.ones(7), 7.0),
-    "mean": (
-        bounded_mean(UNIT, rows_per_user=1, epsilon=ONE), np.array([0.9] * 180 + [0.4] * 20), 0.85
-    ),
-    "propose-test-release": (
-        median_by_test(UNIT, 0.1, rows_per_user=1, epsilon=FOUR, delta=TWENTIETH),
-        np.linspace(0.4, 0.6, 1_001), 0.5,
-    ),
-    "aggregate, mean": (aggregate_mean(UNIT, blocks=9, epsilon=ONE), np.full(9, 0.5), 0.5),
-}  # fmt: skip
-
-
 def test_radii_of_noise_hold_as_often_as_they_say():
     """Of the least radius, so that hardly more than 95% are within it."""
     draws, scale = 20_000, laplace_scale(1, Fraction(1, 20))

@@ -19,7 +19,6 @@ from hubbub.client.randomness import BernoulliSampler, ByteStream, os_stream
 from hubbub.protocol import bloom_bits
 
 _VALUE = "https://www.example.com/"
-_NOWHERE = "http://127.0.0.1:9"
 _REPORTS, _LOOPED_REPORTS = 5_000, 100
 _SETTINGS = (
     make_params(f=0.5, p=0.5, q=0.75),

@@ -176,9 +176,6 @@ def test_reports_of_different_periods_are_in_fresh_cohorts():
     assert len({encoder.encode("x").cohort for _ in range(64)}) > 8
 
 
-NAMES = ("crash", "page")
-
-
 def test_doubles_for_apps_tests_record_every_metric_at_once():
     with RecordingTelemetry(grouped(once(), once("page"))) as telemetry:
         telemetry.record("crash", "red")

@@ -38,16 +38,6 @@ async def running_from(store: Store, settings: Settings) -> AsyncIterator[Ingest
         yield ingest
 
 
-@contextlib.asynccontextmanager
-async def serving_from(store: Store, settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
-    """Serve from a store that is open already, and yield a client's session."""
-    async with (
-        running_from(store, settings) as ingest,
-        aiohttp.ClientSession(ingest.addresses.public) as session,
-    ):
-        yield session
-
-
 async def post(session: aiohttp.ClientSession, batch: Batch) -> aiohttp.ClientResponse:
     headers = {"Content-Type": "application/json"}
     async with session.post("/v1/reports", data=batch_to_json(batch), headers=headers) as answer:

@@ -303,7 +303,6 @@ _NAMES = st.sampled_from(["a", "b-c", '"d e"', "'f.g'"])
 _VALUES = st.sampled_from(
     ["1", '"x"', '[\n  1,\n  "]",\n]', '"""\n[a]\nb = 1\n"""', "{y = 1}", "2027-01-01"]
 )
-_SPACE = st.sampled_from(["", "# [c]\n", "\n\n"])
 
 
 @given(st.lists(st.tuples(_NAMES, st.dictionaries(_NAMES, _VALUES)), unique_by=lambda it: it[0]))

@@ -22,7 +22,6 @@ from unit.collector.event_loop import in_event_loop
 from unit.collector.openers import remember_barrier, start_and_store
 
 _DAY = dt.date(2026, 3, 14)
-_SECONDS = 60.0
 
 
 @in_event_loop

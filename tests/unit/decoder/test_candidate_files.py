@@ -229,13 +229,3 @@ def test_cut_file_is_refused_with_the_lines_that_were_read(tmp_path):
     path = write(tmp_path, gzip.compress(lines, 1)[:-1000], "cut.gz")
     with pytest.raises(CandidateError, match=r"can't be read after line \d{5,}: .*; expected gzip"):
         read_list(path)
-
-
-_READ_AND_MEASURE = """
-import resource
-from hubbub.decoder.candidates import read_list
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-listed = read_list("-")
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(len(listed), len(listed.strings.blob), after - before)
-"""

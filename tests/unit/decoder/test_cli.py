@@ -16,7 +16,7 @@ from evaluation.studies.cases import StringsCase, zipf
 from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli import main
 from hubbub.decoder.options import MIN_REPORTS
-from hubbub.protocol import BooleanType, EnumType, OrdinalType, Records
+from hubbub.protocol import Records
 from unit.collector.forgeries import joined, records_of
 from unit.decoder.stores import filled_store, plausible_records
 
@@ -27,24 +27,16 @@ QUICK = ("--method", "regression")
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (
-            ("--output", "result.txt"),
-            "'result.txt' must end in .csv, .json, .parquet or .html",
-        ),
         (("--output", ""), "'' must end in .csv, .json, .parquet or .html, or be -"),
-        (("--since", "yesterday"), "yesterday must be a day of the calendar, as YYYY-MM-DD"),
         (
             ("--until", "2026-02-30"),
             "'--until': 2026-02-30 must be a day of the calendar, as YYYY-MM-DD",
         ),
         (("--alpha", "0"), "is not in the range 0<x<1"),
-        (("--alpha", "1"), "is not in the range 0<x<1"),
         (("--alpha", "nan"), "--alpha nan: must be between 0 and 1"),
-        (("--correction", "none"), "'none' is not one of 'bh', 'bonferroni'"),
         (("--rows", "0"), "0 is not in the range x>=1"),
         (("--min-reports", "0"), "0 is not in the range x>=1"),
         (("--store", "sqlite://hubbub.db"), "has two slashes; must be sqlite:///hubbub.db"),
-        (("--store", "mysql://host/db"), "store 'mysql://host/db': must be sqlite:///PATH"),
         (("--store", "s3://reports/out"), "that of an export begins with parquet:, such as"),
     ],
 )
@@ -54,42 +46,6 @@ def test_mistake_is_named(metrics_file, arguments, reason):
     assert result.exit_code != 0
     assert reason in result.stderr
     assert result.stdout == ""
-
-
-@pytest.mark.parametrize(
-    "metric_type",
-    [BooleanType(), EnumType(("light", "dark")), OrdinalType((1.0,))],
-    ids=lambda k: k.name,
-)
-@pytest.mark.parametrize("option", ["--candidates", "--map"])
-def test_candidates_are_refused_where_the_registry_lists_the_values(tmp_path, metric_type, option):
-    path = tmp_path / "metrics.toml"
-    path.write_text(registry_toml(make_metric(metric_type=metric_type)), encoding="utf-8")
-    arguments = ["decode", "homepage", "--metrics", str(path), option, "-"]
-    result = CliRunner().invoke(main, arguments, input="light\n")
-    assert result.exit_code != 0
-    assert (
-        f"{option}: must be left out; metrics.homepage.type = '{metric_type.name}'" in result.stderr
-    )
-
-
-def test_method_of_strings_is_refused_where_the_registry_lists_the_values(tmp_path):
-    path = tmp_path / "metrics.toml"
-    path.write_text(registry_toml(make_metric(metric_type=BooleanType())), encoding="utf-8")
-    arguments = ["decode", "homepage", "--metrics", str(path), "--method", "likelihood"]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code != 0
-    assert "--method likelihood: metrics.homepage.type = 'boolean'" in result.stderr
-
-
-@pytest.mark.parametrize("missing", ["--metrics", "--candidates"])
-def test_required_option_is_named(metrics_file, missing):
-    options = {"--metrics": str(metrics_file), "--candidates": "names.txt"}
-    del options[missing]
-    arguments = [word for pair in options.items() for word in pair]
-    result = CliRunner().invoke(main, ["decode", "homepage", *arguments])
-    assert result.exit_code != 0
-    assert f"Missing option '{missing}'" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from hubbub.inference import CandidateError, UndecodableError
 from unit.decoder.decodings import CLEAR, counts_of
 
 HELD = {"alpha": 6000, "beta": 3000, "gamma": 1000}
-TOTAL = sum(HELD.values())
 E_ACUTE, E_ACUTE_DECOMPOSED = "\xe9", "e\N{COMBINING ACUTE ACCENT}"
 
 

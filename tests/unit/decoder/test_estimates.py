@@ -40,7 +40,6 @@ from unit.decoder.models import (
 FEW_FREE = [True, False, True, False, False, False, True, False, False, False]
 PRIOR_VARIANCE, PRIOR_MEAN = 4e-4, 0.01
 TINY = make_params(k=8, h=2, m=2, f=0.1, p=0.2, q=0.9)
-NOBODY = np.empty(0, dtype=np.int64)
 
 
 def drawing(shares: FloatArray, bits: BitEstimates) -> FloatArray:

@@ -93,19 +93,9 @@ def test_python_takes_candidates_by_field(folder):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["homepage", "--candidates", "x.txt"], f"--candidates: must be left out; {WHAT}, and its"),
         (["homepage", "--map", "x.csv"], f"--map: must be left out; {WHAT}, and its fields say"),
         (["homepage", "--by", "day"], f"--by day: {WHAT} is decoded over all days at once"),
         (["homepage", "--method", "likelihood"], f"--method likelihood: {WHAT} is decoded from"),
-        (["sites"], "metrics.sites: needs --candidates site=FILE, and no other lists."),
-        (
-            ["sites", "--candidates", "secure=x.txt"],
-            "metrics.sites: needs --candidates site=FILE, and no other lists.",
-        ),
-        (
-            ["sites", "--candidates", "site=x.txt", "--candidates", "y.txt"],
-            "--candidates y.txt: must be FIELD=FILE, as the others are.",
-        ),
         (
             ["sites", "--candidates", "site=x.txt", "--candidates", "site=y.txt"],
             "--candidates: must name a file for each field only once.",

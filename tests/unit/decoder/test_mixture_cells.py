@@ -6,8 +6,6 @@ import pytest
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.inference import (
-    CellTables,
-    FloatArray,
     ReportMixture,
     UndecodableError,
     hashed,
@@ -34,11 +32,6 @@ SHARES = np.array([0.2, 0.5, 0.2, 0.1])
 
 def mixture_of(params: RapporParams) -> ReportMixture:
     return ReportMixture(reports_of(HELD, params), members_of(list(HELD), params), 2)
-
-
-def scores_of(tables: CellTables, params: RapporParams) -> FloatArray:
-    """Return the scores of the other strings."""
-    return np.asarray(totals(tables.cells, (tables.score,), hashed(OTHERS, params))[0])
 
 
 def shape(params: RapporParams) -> str:

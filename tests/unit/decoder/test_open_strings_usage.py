@@ -24,7 +24,6 @@ WORDS = make_metric(
     "words", metric_type=OpenStringType(STEPS, COHORTS), params=NOISE._replace(k=BITS)
 )
 HOMEPAGE = make_metric()
-WHAT = "metrics.words.type = 'open-string'"
 
 
 @pytest.fixture
@@ -52,23 +51,6 @@ def store_of(folder: Path, metric: Metric, cohorts: Sequence[int]) -> str:
 
     asyncio.run(fill())
     return url
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (["--map", "map.csv"], f"--map: must be left out; {WHAT} has positions at several steps."),
-        (["--by", "day"], f"--by day: {WHAT} is decoded over all days at once; choose days with"),
-        (["--method", "likelihood"], f"--method likelihood: {WHAT} is decoded from bit counts."),
-    ],
-)
-def test_options_that_open_strings_do_not_have_are_refused_before_anything_is_read(
-    registry, options, reason
-):
-    result = run("decode", "words", "--metrics", registry, *options)
-    assert result.exit_code == 2
-    assert reason in " ".join(result.stderr.split())
-    assert result.stdout == ""
 
 
 @pytest.mark.parametrize("option", ["--extend", "--alphabet"])

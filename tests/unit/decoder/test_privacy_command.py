@@ -116,14 +116,11 @@ def test_results_are_written_as_csv_and_json(registry, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("--days", "0"), "0 must be a whole number of at least 1"),
         (("--days", "1.5"), "1.5 must be a whole number of at least 1"),
         (("--reports", "-10"), "-10 must be a whole number of at least 1"),
         (("--reports", "inf"), "inf must be a whole number"),
         (("--reports", "1e10"), "10,000,000,000 must be at most 1,000,000,000"),
-        (("--delta", "1"), "1.0 is not in the range 0<x<1"),
         (("--delta", "nan"), "delta = nan: must be above 0 and below 1"),
-        (("--output", "privacy.txt"), "'privacy.txt' must end in .csv or .json"),
     ],
 )
 def test_mistakes_are_named(registry, arguments, reason):

@@ -35,8 +35,6 @@ PARAMS = (
     RapporParams(8, 1, 1, f=0, p=0.9, q=0.2, f0=0.3, f1=0.05),
 )
 
-ONE_TIME = make_params(8, 1, 1, f=0, p=0.25, q=0.75)
-
 
 def day(number):
     return FIRST + dt.timedelta(days=number)

@@ -15,13 +15,8 @@ _MAP = ["--map", "map.csv"]
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (_LIST, "Missing argument 'METRIC' (or option '--params')."),
-        (["homepage", *_LIST], "Missing option '--metrics': the registry that has METRIC."),
-        ([*_STORED, *_LIST, *_MAP], "--candidates and --map exclude each other"),
         ([*_STORED, "--params", "params.csv", *_LIST], "METRIC and --params exclude each other"),
         ([*_STORED, "--counts", "counts.csv", *_MAP], "METRIC and --counts exclude each other"),
-        (["--params", "params.csv", *_MAP], "Missing option '--counts' (or '--reports')"),
-        (["--counts", "counts.csv", *_MAP], "Missing option '--params': --counts needs it."),
         (["--reports", "reports.parquet", *_MAP], "Missing argument 'METRIC'"),
         ([*_COUNTED, "--reports", "r.parquet", *_MAP], "--reports and --counts exclude each other"),
         ([*_COUNTED, "--store", "sqlite:///a.db", *_MAP], "--store and --counts exclude each"),
@@ -30,7 +25,6 @@ _MAP = ["--map", "map.csv"]
         ([*_FILE, "--since", "2026-11-01", *_MAP], "--since chooses days in a store;"),
         ([*_COUNTED, "--until", "2026-11-01", *_MAP], "--until chooses days in a store;"),
         ([*_COUNTED, *_LIST], "Missing option '--map': --counts needs it"),
-        (_COUNTED, "Missing option '--map': --counts needs it"),
         (_FILE, "Missing option '--candidates' (or '--map')."),
     ],
 )  # fmt: skip
