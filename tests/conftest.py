@@ -90,7 +90,6 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def metrics_file(tmp_path) -> Path:
-    """Write a metrics.toml with one metric, homepage."""
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(), encoding="utf-8")
     return path

@@ -87,7 +87,6 @@ def write_files(
 
 
 def run_clients(params: Params, held: dict[str, int], seed: int = 1) -> Iterator[tuple[int, str]]:
-    """Let so many clients of each string report."""
     coins = np.random.default_rng(seed)
     words = coins.permutation(np.repeat(np.array(list(held), dtype=object), list(held.values())))
     return (report(word, client, params, coins) for client, word in enumerate(words))

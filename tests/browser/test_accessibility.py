@@ -142,7 +142,6 @@ def violations(page: Page, path: Path) -> list[str]:
 
 
 def is_wider(page: Page, path: Path) -> bool:
-    """Go to a page, and return whether it is wider than the window."""
     page.goto(path.as_uri())
     return bool(page.evaluate("document.documentElement.scrollWidth > window.innerWidth"))
 

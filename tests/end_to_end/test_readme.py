@@ -49,7 +49,6 @@ def folder(request, tmp_path) -> Path:
 
 
 def command(readme: str, words: str) -> list[str]:
-    """Return the one indented command that begins with these words, as an argument list."""
     text = readme.replace("\\\n", " ")
     (line,) = (x for x in text.splitlines() if x.startswith(f"    {words} "))
     return shlex.split(line)[1:]

@@ -146,7 +146,6 @@ class Figure:
 
     @classmethod
     def of_shares(cls, values: Sequence[float], names: float) -> Figure:
-        """Return the mean of shares that rest on so many names in all."""
         return cls.of(values)._floored(names)
 
     @classmethod

@@ -59,7 +59,6 @@ async def fill(url: str, reports: int) -> None:
 
 
 async def export(url: str, folder: str) -> None:
-    """Export all reports of a store."""
     async with open_store(url, create=False) as store:
         async for _file in export_partitions(store, folder, await plan_export(store)):
             pass

@@ -112,7 +112,6 @@ def english() -> Population:
 
 
 def german() -> Population:
-    """Return common German words, and then compounds."""
     compounds = [stem + end for stem in _GERMAN_STEMS.split() for end in _GERMAN_ENDS.split()]
     return _zipf([*dict.fromkeys(_GERMAN_WORDS.split()), *_shuffled(compounds)])
 
@@ -147,12 +146,10 @@ def hex_tokens() -> Population:
 
 
 def cyrillic() -> Population:
-    """Return made-up words in Cyrillic letters."""
     return _words(lambda draw: "".join(_syllable(_CYRILLIC, draw) for _ in range(_few(draw, 4))))
 
 
 def greek() -> Population:
-    """Return made-up words in Greek letters."""
     return _words(lambda draw: "".join(_syllable(_GREEK, draw) for _ in range(_few(draw, 4))))
 
 

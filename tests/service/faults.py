@@ -17,7 +17,6 @@ _WORKER = b"spawn_main"  # how multiprocessing starts a fresh interpreter
 
 
 def workers_of(collector: Collector) -> list[int]:
-    """Return the process ids of a collector's workers."""
     return [pid for pid in _children(collector.process.pid) if _WORKER in _command(pid)]
 
 

@@ -417,7 +417,6 @@ async def test_cookies_are_not_kept(tmp_path):
 
 
 async def read_reports(reader: asyncio.StreamReader) -> list[Any]:
-    """Read a request's reports."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     headers = dict(line.split(": ", 1) for line in head[1:] if line)
     body = await reader.readexactly(int(headers["Content-Length"]))

@@ -82,7 +82,6 @@ def server_context(host: str = "127.0.0.1") -> ssl.SSLContext:
 
 @pytest.fixture
 def trusted(monkeypatch):
-    """Make clients trust our authority."""
     with authority().cert_pem.tempfile() as path:
         monkeypatch.setenv("SSL_CERT_FILE", path)
         yield

@@ -109,7 +109,6 @@ def test_collector_takes_and_decoder_finds_what_javascript_clients_report(folder
 
 
 def example(title: str) -> str:
-    """Return the README's example that follows a bold title."""
     text = (CLIENT / "README.md").read_text(encoding="utf-8")
     found = re.search(rf"\*\*{title}\*\*.*?```js\n(.*?)```", text, re.DOTALL)
     assert found

@@ -29,7 +29,6 @@ def metrics(tmp_path) -> Path:
 
 
 def learn(collector: Collector, metrics: Path) -> None:
-    """Give a running collector the apps' registry."""
     metrics.write_text(registry_toml(HOMEPAGE, THEME), encoding="utf-8")
     collector.process.send_signal(signal.SIGHUP)
     probe = make_batch(1, THEME)._replace(batch_id="0" * 32)

@@ -100,7 +100,6 @@ def hosting(answer: bytes) -> Iterator[Host]:
 
 
 def let_a_day_pass(state: Path) -> None:
-    """Have the switch asked for a day ago."""
     with closing(sqlite3.connect(state / DATABASE)) as connection:
         connection.execute("UPDATE switch SET asked = asked - 86400")
         connection.commit()

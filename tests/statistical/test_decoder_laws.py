@@ -53,7 +53,6 @@ def regime_of(number: int, small: bool) -> Regime:
 
 @cache
 def decoded(number: int, small: bool) -> tuple[Regime, Collection, Decoding]:
-    """Return a setting's regime, its counts, and their decoding."""
     regime = regime_of(number, small)
     collection = regime.collect(0)
     return regime, collection, decode(collection.counts, regime.params, collection.candidates)

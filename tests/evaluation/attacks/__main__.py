@@ -19,7 +19,6 @@ _NOT_ATTACKS = {"__main__", "arrival", "outcome"}
 
 
 def attack_names() -> list[str]:
-    """Return the modules of this package that have an `attack`."""
     found = (module.name for module in pkgutil.iter_modules(attacks.__path__))
     return sorted(name for name in found if name not in _NOT_ATTACKS)
 

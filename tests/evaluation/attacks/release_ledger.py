@@ -81,7 +81,6 @@ def answered(path: Path, most: int = MOST) -> int:
 
 
 def killed_and_moved(ledger: Path) -> int:
-    """Nine releases, a kill, and a move."""
     with started(SPENDER, ledger, 9) as spender:
         spender.kill()
     return 9 + answered(ledger.rename(ledger.with_name("b.db")))
@@ -206,7 +205,6 @@ def journal_of(ledger: Path) -> Path:
 
 
 def pages(ledger: Path) -> int:
-    """Return how many pages a ledger's file has when it is whole."""
     with ledger.open("rb") as file:
         return int.from_bytes(file.read(32)[28:], "big")
 

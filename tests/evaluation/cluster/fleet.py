@@ -63,7 +63,6 @@ class Journal(NamedTuple):
 
 
 def journal_paths(folder: Path) -> list[Path]:
-    """Return the journals of the parts of which all was acknowledged."""
     return list(folder.glob("part-*.npz"))
 
 

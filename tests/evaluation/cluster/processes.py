@@ -102,7 +102,6 @@ class Service:
         kill(workers_of(self._collectors[0])[0])
 
     def kill_collector(self) -> None:
-        """Kill a collector with all its workers, and start another one in its place."""
         killed = self._collectors[-1]
         kill(*processes_of(killed))
         killed.process.wait()
@@ -131,7 +130,6 @@ def wait_for(condition: Callable[[], bool], programs: Sequence[Program] = ()) ->
 
 
 def talking_to(port: int, pids: Sequence[int]) -> list[int]:
-    """Return which processes have a connection to a port of this machine."""
     return [pid for pid in pids if _sockets(pid) & _connections(pid, port)]
 
 

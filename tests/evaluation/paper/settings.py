@@ -57,7 +57,6 @@ class Run:
 
     @property
     def count_errors(self) -> FloatArray:
-        """Errors of the absent candidates' estimated counts."""
         absent = self.decoding.share[self.truth == 0]
         return np.asarray(absent[~np.isnan(absent)] * self.decoding.summary.reports)
 

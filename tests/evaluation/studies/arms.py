@@ -64,7 +64,6 @@ class Arms(Protocol):
 
 
 def mixed(share: float, others: int) -> FloatArray:
-    """Return a target's share, and others' by Zipf's law."""
     return np.append(share, (1 - share) * family_shares("zipf:1", others))
 
 

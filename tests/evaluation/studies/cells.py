@@ -86,7 +86,6 @@ class SubsetCase:
 
 
 def variance_of(own: float, other: float, share: float) -> float:
-    """Return N times the variance of a share from a rate between `other` and `own`."""
     rate = other + share * (own - other)
     return rate * (1 - rate) / (own - other) ** 2
 

@@ -67,7 +67,6 @@ class Contest:
 
     @property
     def stated(self) -> float:
-        """What is stated of these two histories."""
         return self.same_times if self.changes_at_same_times else self.any_history
 
 

@@ -28,7 +28,6 @@ def noise(epsilon: float) -> float:
 
 
 def side_by_side(epsilon: float, fields: int) -> float:
-    """Return the noise of a cell of so many fields, each reported with its part of epsilon."""
     return math.prod([noise(epsilon / fields)] * fields)
 
 

@@ -151,7 +151,6 @@ def zipf_with(n: int, limit: float) -> tuple[FloatArray, IntArray]:
 
 
 def metric_of(plan: Plan) -> Metric:
-    """Read the entry that a plan prints."""
     entry = plan.goal.entry(plan.params, "planned")
     return Registry.parse(f'application = "com.example.study"\n{entry}')["planned"]
 

@@ -220,7 +220,6 @@ def completed(
 
 
 def timed(work: Callable[[], _Made]) -> tuple[_Made, float]:
-    """Return what work makes, and its seconds of processor time."""
     start = time.process_time()
     made = work()
     return made, time.process_time() - start

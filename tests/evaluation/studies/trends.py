@@ -142,7 +142,6 @@ def judge_changes(
 
 
 def permanent_bits(true: BoolArray, params: RapporParams, rng: np.random.Generator) -> BoolArray:
-    """Draw the permanent responses to true bits."""
     coins, half = rng.random(true.shape), params.f / 2
     return np.where(true, coins < 1 - half, coins < half)
 
@@ -199,7 +198,6 @@ def half_the_clients_each_day(rng: np.random.Generator, n: int = 10_000) -> list
 
 
 def other_clients_half_way(rng: np.random.Generator, n_days: int, n: int = 10_000) -> list[bytes]:
-    """Draw days of which the first and the second half have clients of their own."""
     halves = [People.drawn(n, SHARES, rng), People.drawn(n, SHARES, rng)]
     return [halves[2 * day // n_days].report(rng) for day in range(n_days)]
 

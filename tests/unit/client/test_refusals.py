@@ -21,7 +21,6 @@ ENTRIES = {
 
 
 def refused(text: str) -> str:
-    """Return the words with which a registry is refused."""
     with pytest.raises(MetricError) as caught:
         Registry.parse(text)
     return str(caught.value)

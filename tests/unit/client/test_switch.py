@@ -78,7 +78,6 @@ class Client:
         self.recorder.obey(self.outbox.load_switch())
 
     def record(self, metric: str, value: str = "a") -> Charges:
-        """Record a value, and bring it to the disk."""
         self.recorder.record(metric, value)
         charges = self.delivery.store(self.outbox)
         assert charges is not None

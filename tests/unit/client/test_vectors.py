@@ -327,7 +327,6 @@ def expected(row: Row) -> list[Outcome]:
 
 
 def assert_bits(client: Encoder, bits: int, row: Row) -> None:
-    """The true bits of a row's value, and the permanent response to them."""
     width = client.metric.params.k // 8
     assert bits.to_bytes(width, "little").hex() == row["bits"]
     permanent = client.permanent_response(bits).bits

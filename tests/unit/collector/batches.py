@@ -37,7 +37,6 @@ def make_random_batch(reports: int, *, key: MetricVersion = HOMEPAGE) -> NewBatc
 
 @contextlib.asynccontextmanager
 async def two_stores(url: str) -> AsyncIterator[tuple[Store, Store]]:
-    """Open a store twice, as two collectors do."""
     async with open_store(url, create=True) as one, open_store(url, create=True) as other:
         yield one, other
 

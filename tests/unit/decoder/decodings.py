@@ -19,7 +19,6 @@ CLEAR = make_params(k=64, h=2, m=16, f=0.1, p=0.1, q=0.9)
 def counts_of(
     held: dict[str, int], params: RapporParams = CLEAR, seed: int = 20140814
 ) -> CohortCounts:
-    """Return the counts of so many clients a string, from simulated clients."""
     indices = np.repeat(np.arange(len(held)), list(held.values()))
     return count_simulated(tuple(held), indices, params, np.random.default_rng(seed))
 

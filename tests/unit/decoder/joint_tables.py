@@ -22,7 +22,6 @@ BY_SITE = JointType((Field("site", StringType()), Field("secure", BooleanType())
 
 
 def noise(epsilon: float, k: int = 64, m: int = 1) -> RapporParams:
-    """Return the parameters of one-time reports with the least noise at this epsilon."""
     return RapporParams(k, 1, m, 0.0, 1 / (np.exp(epsilon) + 1), 0.5)
 
 

@@ -12,7 +12,6 @@ from hubbub.protocol import OpenStringType
 def open_params(
     steps: tuple[int, ...], k: int = 64, m: int = 32, epsilon: float = 4.0
 ) -> RapporParams:
-    """Return the parameters of a one-time metric with m cohorts a step."""
     return RapporParams(k, 1, (len(steps) + 1) * m, 0.0, 1 / (np.exp(epsilon) + 1), 0.5)
 
 

@@ -26,7 +26,6 @@ def parquet_of(result: Estimates) -> bytes:
 
 
 def shown(result: Estimates, width: int = 200) -> str:
-    """Return what a terminal of that width, without colours, would show."""
     text = io.StringIO()
     show(result.blocks(), Console(width=width, file=text, color_system=None))
     return text.getvalue()

@@ -223,7 +223,6 @@ class Cluster:
         self.master: str = json.loads(self._file.read_text())["address"]
 
     def start_worker(self, *site: Path) -> subprocess.Popen[bytes]:
-        """Start a worker that imports from `site` first."""
         path = os.pathsep.join(map(str, [*site, Path(__file__).parents[2]]))
         return self._start("worker", "--no-nanny", PYTHONPATH=path)
 

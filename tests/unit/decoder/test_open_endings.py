@@ -49,7 +49,6 @@ def in_half(ends: Extensions, number: int) -> list[str]:
 
 
 def taught_by(strings: list[str], survivors: Survivors, ends: Extensions) -> TaughtEnds:
-    """Return what reports teach of the clients of some strings."""
     return taught_ends(ends, survivors, ROOM, Mixture.at_start(), last_reports(strings))
 
 

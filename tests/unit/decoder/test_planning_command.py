@@ -259,7 +259,6 @@ STRINGS, OPEN, TABLE = (GOALS[goal] for goal in GOALS)
             (*OPEN, *NUMBERS["open"], "--m", "22000"),
             "m = 22000: must be at most 21845, the cohorts of each of 3 steps",
         ),
-        (("table", "--cells", "100", *EPSILONS), "cells = 100: must be 2 or 3 numbers of values"),
         (("table", "--cells", "axb", *EPSILONS), "'axb' must be numbers as 100x20"),
         (("table", "--cells", "6x1", *EPSILONS), "each field must have 2 to 4,096 values"),
         ((*TABLE, *NOISE, "--m", "4"), "h = 1, m = 4: must be 1 where each of 24 cells has a bit"),
