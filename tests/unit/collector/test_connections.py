@@ -7,6 +7,7 @@ import json
 import secrets
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -184,7 +185,7 @@ async def test_what_pipelining_clients_make_it_hold_is_bounded(serve, request_by
     async with serve(max_waiting_bytes=most) as serving:
         for _ in range(20):
             await serving.client(request_bytes * (2**20 // len(request_bytes)))
-        for _ in range(100):
+        for _ in range(300):
             await asyncio.sleep(0.01)
             assert serving.connections.held <= serving.connections.limits.most_bytes + 2**16
         client = await serving.client(_GET)
@@ -300,6 +301,20 @@ async def test_handshakes_make_room_for_each_other(serve, tls_files, monkeypatch
 async def test_what_is_not_tls_is_closed_at_once(serve, tls_files):
     async with serve(**tls_files[0]) as serving:
         assert (await (await serving.client(_GET)).rest())[:1] in {b"", b"\x15"}  # an alert
+
+
+@in_event_loop
+async def test_clients_that_leave_as_soon_as_they_have_sent_something_are_no_errors(serve, caplog):
+    """The connection is lost before, while or after aiohttp hands the request on."""
+    async with serve() as serving:
+        for _ in range(300):
+            with socket.create_connection(("127.0.0.1", serving.port)) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.sendall(_POST + b"Content-Length: 9\r\n\r\nbegun")
+                for _ in range(secrets.randbelow(6)):
+                    await asyncio.sleep(0)
+        await _until(lambda: not serving.connections.held)
+    assert not caplog.records
 
 
 @in_event_loop

@@ -284,6 +284,8 @@ class Reports:
         try:
             async with asyncio.timeout(seconds):
                 while not content.at_eof():
+                    if not connection.connected:  # aiohttp would raise a RuntimeError
+                        raise ConnectionResetError
                     body += await content.readany()
                     if len(body) > most:
                         raise too_large
