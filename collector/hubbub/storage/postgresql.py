@@ -230,6 +230,8 @@ class PostgresqlBatchIds(BatchIds):
     @asynccontextmanager
     async def begin(self, day: dt.date) -> AsyncIterator[IdTransaction]:
         """Begin beside others if the day is open, and otherwise alone."""
+        if self._database.writing is self._database.reading:
+            raise StoreError("store: was opened read-only")
         async with _begun(self._database.writing, _LOCKED_DAY) as (connection, opened):
             if opened == day or (
                 opened is not None and opened == taking_day(day, await _id_tables(connection))
