@@ -59,6 +59,14 @@ _CACHE_PAGES = 8192
 By default it would be 2 MiB, and nearly every id would have a page read from the file.
 """
 
+_MAPPED_BYTES = 1 << 30
+"""Of the file, for that connection's lookups: 40 million ids; what lies behind is read as before.
+
+To read a page of a table from the kernel takes more time than to search it, and a new id is looked
+for in a page of each day. The kernel takes mapped pages back when memory is short. If the disk
+fails to read one, the process dies, where a read would raise.
+"""
+
 _POLL_SECONDS = 0.001
 """Between two attempts to take the write lock: a commit keeps it for about as long."""
 
@@ -437,6 +445,7 @@ def _prepare_writer(connection: sqlite3.Connection, _record: object) -> None:
 
 def _keep_pages(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute(f"PRAGMA cache_size={_CACHE_PAGES}")
+    connection.execute(f"PRAGMA mmap_size={_MAPPED_BYTES}")
 
 
 def _prepare_reader(connection: sqlite3.Connection, _record: object) -> None:
