@@ -290,6 +290,7 @@ class Reports:
                     if len(body) > most:
                         raise too_large
                     await connection.turn()  # tiny chunks cost a thousand times their bytes
+            return bytes(body)
         except TimeoutError:
             detail = f"body: must arrive within {seconds:g} seconds"
             raise RefusalError(408, "slow", detail) from None
@@ -297,7 +298,7 @@ class Reports:
             raise NotHttpError() from None
         finally:
             self.connections.reading.pop(connection, None)
-        return bytes(body)
+            body.clear()  # an error, aiohttp's future and this frame may hold each other for long
 
     def _batch(self, body: bytes, media_type: str) -> NewBatch:
         batch = self._reader.read(body, media_type)

@@ -417,6 +417,8 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
                 await self._drain_helper()
         except ConnectionError:
             finished = resp, True
+        if request.content.exception() is not None:
+            _empty(request.content)
         self.hold_unsent(0)
         if self._weights:
             self.listener.held -= self._weights.popleft()
@@ -531,6 +533,17 @@ class _Tls(SSLProtocol):
         super().buffer_updated(nbytes)
         if self._connection.transport is not None:  # who asks for new keys, and takes no answer
             self._connection.hold_unsent(self._connection.transport.get_write_buffer_size())
+
+
+def _empty(body: StreamReader) -> None:
+    """Drop what has come of a body that was given up, and its error.
+
+    The error leads to the frame that was reading it, and back to it: such a circle would be freed
+    only when Python looks for circles, which is seldom and doesn't depend on their bytes.
+    """
+    body.set_exception(cast("Any", None))
+    body.read_nowait()
+    body.feed_eof()
 
 
 class _Response(web.Response):
