@@ -379,11 +379,12 @@ class DeliveryLoop:
             spool(connection, reports, registry, outbox.origin, now)
             forget_periods(connection, now)
             waiting = count_waiting(connection, outbox.origin)
-        self.recorder.settle(account, charges)
+        with self.recorder.changed:  # so that `status` counts each of them once
+            self.recorder.settle(account, charges)
+            self.on_disk = waiting
         self.recorder.obey(switch)
         self.recorder.drop(REPLACED_BY_NEWER, replaced)
         self._count_dropped(outbox)
-        self.on_disk = waiting
         return charges
 
     def _due(

@@ -262,6 +262,11 @@ class Recorder:
             self._leaving = [self.pending.popleft() for _ in range(len(self.pending))]
             return self._leaving
 
+    @property
+    def unstored(self) -> int:
+        """How many recordings wait to be stored, or are being stored."""
+        return len(self.pending) + len(self._leaving)
+
     def settle(self, account: Account, charges: Charges) -> None:
         """Note that what was drained is stored, and charged to this account."""
         with self.changed:

@@ -178,7 +178,7 @@ class BaseTelemetry:
             return Status(
                 recorded=recorder.recorded,
                 delivered=recorder.delivered,
-                waiting=len(recorder.pending) + (self._delivery.on_disk if is_usable else 0),
+                waiting=recorder.unstored + (self._delivery.on_disk if is_usable else 0),
                 stale=recorder.stale,
                 dropped=dict(recorder.dropped),
                 disabled=recorder.disabled or recorder.unavailable,
