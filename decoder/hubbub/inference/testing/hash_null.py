@@ -145,10 +145,6 @@ class HashNull:
         centred = totals - self._constant - self._mean
         return np.asarray(centred / self._deviation if self._deviation else np.zeros_like(centred))
 
-    def totals_at(self, z: FloatArray) -> FloatArray:
-        """Return the totals that lie so many standard deviations above the mean."""
-        return np.asarray(self._constant + self._mean + self._deviation * z)
-
     def _is_enumerable(self) -> bool:
         draws = len(self._scores) * self._hashes
         return bool(draws * np.log(self._scores.shape[1]) <= np.log(_ENUMERABLE))
