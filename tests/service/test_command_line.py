@@ -17,7 +17,6 @@ from service.posting import SECONDS, make_batch, post, stored_count
 SUBCOMMANDS = [
     "serve",
     "token",
-    "migrate",
     "maintain",
     "delete",
     "backup",

@@ -122,7 +122,7 @@ def test_metric_is_turned_off_and_on_by_a_command_and_a_collector(
 
     file, state = tmp_path / "switch", tmp_path / "state"
     private = tmp_path / "private"
-    public = command("switch", "key", private).stdout.strip()
+    public = command("token", "--switch", private).stdout.strip()
     switch("off", "homepage", "--key", str(private))
     options = ["--switch", str(file)]
     client = {"switch": True, "switch_key": public}
@@ -360,7 +360,7 @@ def test_command_needs_a_key_for_a_signed_file_and_names_what_there_is(tmp_path,
     done = command("switch", "off", "page", *options)
     assert done.stderr == "Error: metric 'page': must be one of: homepage, theme\n"
     assert file.read_bytes() == KEY.sign(document("theme"))
-    done = command("switch", "show", *options, "--public", KEY.public)
+    done = command("switch", "show", "--switch", file, "--public", KEY.public)
     assert done.stdout.splitlines()[0] == "theme, all versions: off"
 
 

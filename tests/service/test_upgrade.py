@@ -65,7 +65,7 @@ def test_nothing_is_lost_or_doubled_by_an_upgrade_and_a_rollback_under_load(
         load = stack.enter_context(Load(old.url, accounts, connections=4, pause=0.01))
         load.wait_for(50)
 
-        said = _run(versions.next, "migrate", "--store", any_store_url)
+        said = _run(versions.next, "maintain", "--migrate", "--store", any_store_url)
         assert f"migrated from schema {NOW} to {EXPANDED}; versions of hubbub that know" in said
         assert f"know schema {NOW} can serve it" in said
         load.wait_for(50)
@@ -81,7 +81,7 @@ def test_nothing_is_lost_or_doubled_by_an_upgrade_and_a_rollback_under_load(
             old = new
         assert _run(versions.this, "maintain", "--store", any_store_url).startswith("merged ")
 
-        said = _run(versions.next, "migrate", "--contract", "--store", any_store_url)
+        said = _run(versions.next, "maintain", "--contract", "--store", any_store_url)
         assert f"migrated from schema {EXPANDED} to {CONTRACTED}" in said
         assert f"know schema {EXPANDED} can serve it" in said
         load.wait_for(50)
@@ -104,7 +104,7 @@ def test_start_makes_what_this_version_needs_and_removes_nothing(
         assert post(collector.url, make_batch()).status == 201
     with running_collector(metrics_file, any_store_url) as collector:
         assert post(collector.url, make_batch()).status == 201
-    said = _run(versions.this, "migrate", "--store", any_store_url)
+    said = _run(versions.this, "maintain", "--migrate", "--store", any_store_url)
     assert f"has schema {EXPANDED}; versions of hubbub that know schema {NOW} can serve it" in said
 
 
@@ -117,8 +117,8 @@ def test_reader_needs_no_new_rights_after_an_expansion(
     tables = "segments, counts, parameters, hubbub_schema"
     postgresql.execute(f"GRANT SELECT ON {tables} TO {user}", url=postgresql_url)
     for _ in range(2):
-        _run(versions.next, "migrate", "--store", postgresql_url)
-        _run(versions.next, "migrate", "--contract", "--store", postgresql_url)
+        _run(versions.next, "maintain", "--migrate", "--store", postgresql_url)
+        _run(versions.next, "maintain", "--contract", "--store", postgresql_url)
     update = "UPDATE hubbub_schema SET needed = :version"
     asyncio.run(execute(postgresql_url, update, version=NOW))
     reading = postgresql_url.replace("//postgres@", f"//{user}:{password}@")
@@ -126,13 +126,13 @@ def test_reader_needs_no_new_rights_after_an_expansion(
 
 
 def test_collector_may_refuse_an_old_schema(metrics_file, any_store_url, versions):
-    _run(versions.this, "migrate", "--store", any_store_url)
+    _run(versions.this, "maintain", "--migrate", "--store", any_store_url)
     options = ("--metrics", str(metrics_file), "--store", any_store_url, "--port", "0")
     refused = _start(versions.next, "serve", *options, "--old-schema", "refuse")
     assert refused.returncode == 1
     fault = f"made by an older hubbub (schema {NOW}, expected {EXPANDED}); migrate it: hubbub-"
     assert fault in refused.stderr
-    said = _run(versions.next, "migrate", "--store", any_store_url)
+    said = _run(versions.next, "maintain", "--migrate", "--store", any_store_url)
     assert f"from schema {NOW} to {EXPANDED}" in said
     for program in (versions.next, versions.this):
         refusing = ["--old-schema", "refuse"]
@@ -144,13 +144,13 @@ def test_collector_may_refuse_an_old_schema(metrics_file, any_store_url, version
 def test_collector_may_wait_until_somebody_has_migrated(
     metrics_file, any_store_url, versions, workers
 ):
-    _run(versions.this, "migrate", "--store", any_store_url)
+    _run(versions.this, "maintain", "--migrate", "--store", any_store_url)
     with _waiting(versions.next, metrics_file, any_store_url, workers) as process:
         assert process.stderr
         assert "waiting: store " in process.stderr.readline()
         time.sleep(1.5)
         assert process.poll() is None
-        _run(versions.next, "migrate", "--store", any_store_url)
+        _run(versions.next, "maintain", "--migrate", "--store", any_store_url)
         assert process.stdout
         line = process.stdout.readline()
         assert line.startswith("listening on ")
@@ -160,7 +160,7 @@ def test_collector_may_wait_until_somebody_has_migrated(
 
 
 def test_collector_that_waits_ends_when_it_is_told(metrics_file, sqlite_url, versions):
-    _run(versions.this, "migrate", "--store", sqlite_url)
+    _run(versions.this, "maintain", "--migrate", "--store", sqlite_url)
     with _waiting(versions.next, metrics_file, sqlite_url, "1") as process:
         assert process.stderr
         assert "waiting: store " in process.stderr.readline()
@@ -173,7 +173,7 @@ def test_store_can_be_copied_before_it_is_migrated(metrics_file, sqlite_url, ver
         assert post(collector.url, make_batch()).status == 201
     copy = tmp_path / "backup.db"
     _run(versions.next, "backup", "--store", sqlite_url, "--to", str(copy))
-    said = _run(versions.next, "migrate", "--store", f"sqlite:///{copy}")
+    said = _run(versions.next, "maintain", "--migrate", "--store", f"sqlite:///{copy}")
     assert f"from schema {NOW} to {EXPANDED}" in said
     assert stored_count(copy) == 3
 

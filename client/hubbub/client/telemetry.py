@@ -387,8 +387,8 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         off for now: an address, or True for the collector's own. By default nothing is asked. It
         can't turn anything on or raise an epsilon.
     switch_key : str, optional
-        Public key, as `hubbub-collector switch key` prints it: then only a switch that is signed
-        with it is obeyed. Needs the extra: pip install 'hubbub[switch]'.
+        Public key, as `hubbub-collector token --switch` prints it: then only a switch that is
+        signed with it is obeyed. Needs the extra: pip install 'hubbub[switch]'.
     on_error : callable, optional
         Called with a `DeliveryFailure`, on the thread that sends, for each failed attempt. What it
         raises is logged and goes no further.

@@ -28,7 +28,7 @@ import { nameOfKey, parseVerifyKey } from "./switch.js";
  * @property {true | string | URL} [switch] where to ask, at most once a day and only when something is sent
  *   anyway, whether metrics are off for now: an address, or true for the collector's own; it can't turn
  *   anything on or raise an epsilon (default: nothing is asked)
- * @property {string} [switchKey] public key, as `hubbub-collector switch key` prints it: only a switch that is
+ * @property {string} [switchKey] public key, as `hubbub-collector token --switch` prints it: only a switch that is
  *   signed with it is obeyed
  * @property {typeof globalThis.fetch} [fetch] instead of the global one
  * @property {(error: import("./sender.js").DeliveryFailure) => void} [onError] called after each attempt

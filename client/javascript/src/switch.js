@@ -174,7 +174,7 @@ async function isSignedBy(key, signature, body) {
   }
 }
 
-/** @param {unknown} text as `hubbub-collector switch key` prints it @returns {Uint8Array} */
+/** @param {unknown} text as `hubbub-collector token --switch` prints it @returns {Uint8Array} */
 export function parseVerifyKey(text) {
   const found = typeof text === "string" ? KEY.exec(text.trim()) : null;
   if (!found) {

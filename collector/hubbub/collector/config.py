@@ -129,7 +129,7 @@ class Settings(_Frozen):
     old_schema: Literal["migrate", "wait", "refuse"] = Field(
         default="migrate",
         description="What to do if the store's schema is older: migrate it, wait for "
-        "`hubbub-collector migrate`, or refuse to start.",
+        "`hubbub-collector maintain --migrate`, or refuse to start.",
     )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
     port: _Port = Field(default=8100, description="Port to listen on; 0 lets the system choose.")

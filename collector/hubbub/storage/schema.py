@@ -1,8 +1,8 @@
 """The tables of a store, and how a database gets them: made, migrated, or checked.
 
 Segments hold records, counts what is kept of records that were forgotten, the tables of batch ids
-(`batch_ids`) those seen; nothing refers from one to another. `serve` or `hubbub-collector migrate`
-migrates a database; readers only check it. Invariants: no column is finer than a day, and no key is
+(`batch_ids`) those seen; nothing refers from one to another. `serve` and `maintain --migrate`
+migrate a database; readers only check it. Invariants: no column is finer than a day, and no key is
 a serial number. Migrations run in one transaction that other processes wait for, and a database
 whose version isn't known here is never changed. A changed table needs a migration in `MIGRATIONS`.
 
@@ -168,13 +168,13 @@ async def check_schema(database: Database, url: str) -> Schema:
     schema = await read_schema(database)
     if schema.made == _EMPTY:
         raise OldSchemaError.at(
-            url, "is no store of hubbub's; `hubbub-collector migrate` makes one"
+            url, "is no store of hubbub's; `hubbub-collector maintain --migrate` makes one"
         )
     if not _has(schema, _least(), url):
         raise OldSchemaError.at(
             url,
             f"made by an older hubbub (schema {schema.made}, expected {_least()}); "
-            "migrate it: hubbub-collector migrate",
+            "migrate it: hubbub-collector maintain --migrate",
         )
     return schema
 

@@ -51,7 +51,7 @@ def check_output_paths(paths: Sequence[str]) -> None:
             refuse_place(Path(path))
 
 
-def atomic_write(target: Path, write: Callable[[BinaryIO], None]) -> None:
+def atomic_write(target: Path, write: Callable[[BinaryIO], object]) -> None:
     """Make a file of what a function writes, or leave everything as it was."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:

@@ -85,7 +85,7 @@ async def test_reader_asks_for_an_old_store_to_be_migrated_and_leaves_it(
     async with open_store(any_store_url, create=True):
         pass
     become_next_version()
-    message = rf"made by an older hubbub \(schema {NOW}, .* migrate it: hubbub-collector migrate"
+    message = rf"made by an older hubbub \(schema {NOW}, .* migrate it: hubbub-collector maintain "
     with pytest.raises(StoreError, match=message):
         async with open_store(any_store_url, create=False):
             pass

@@ -30,9 +30,14 @@ _SUBCOMMANDS = {
         "Write web pages that explain a metrics.toml.",
     ),
     "serve": (f"{_HERE}.service:serve", "Receive reports until SIGTERM."),
-    "token": (f"{_HERE}.service:token", "Make an ingest key or an admin token."),
-    "migrate": (f"{_HERE}.stores:migrate", "Bring a store to this version's schema."),
-    "maintain": (f"{_HERE}.stores:maintain", "Merge segments and delete what is too old."),
+    "token": (
+        f"{_HERE}.service:token",
+        "Make a key for apps, operators or switch files.",
+    ),
+    "maintain": (
+        f"{_HERE}.stores:maintain",
+        "Merge segments, delete what is too old, migrate the schema.",
+    ),
     "delete": (f"{_HERE}.stores:delete", "Delete the reports of a metric."),
     "backup": (f"{_HERE}.stores:backup", "Copy a store while it is in use."),
     "export": (f"{_HERE}.stores:export", "Write reports as Parquet."),

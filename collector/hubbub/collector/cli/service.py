@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,8 @@ from pydantic import ValidationError
 from hubbub.collector.access import Purpose, generate_secret
 from hubbub.collector.cli.group import cli_errors, config_option, read_configuration
 from hubbub.collector.config import Scope, Settings, describe_default, load, to_toml, toml_value
+from hubbub.protocol import SigningKey
+from hubbub.reporting.command_line import WithHeadings
 
 _WITHOUT_FLAG = {"ingest_keys", "admin_tokens"}  # tables, for the file or the environment
 _OTHER_FLAGS = {"max_body_bytes": ["--max-body"]}
@@ -27,6 +30,7 @@ _METAVARS = {
     "tls_key": "FILE",
     "switch": "FILE",
 }
+_ONLY_ITS_OWNER = 0o600  # may read and write it
 _Command = Callable[..., None]
 
 
@@ -51,7 +55,19 @@ def _with_flags(command: _Command) -> _Command:
     return command
 
 
-@click.command()
+@click.command(
+    cls=WithHeadings,
+    headings={
+        "Senders": "anonymous cors_origins switch improbable_tail improbable_reports",
+        "TLS": "tls_certificate tls_key",
+        "Storage": "old_schema deduplication_days report_days upkeep_seconds min_free_bytes",
+        "Admin listener and probes": "admin_host publish_seconds probe_host probe_port",
+        "Limits": "max_body_bytes max_reports max_requests max_connections "
+        "max_connections_per_address max_waiting_bytes header_seconds body_seconds drain_seconds "
+        "retry_after_seconds",
+        "Logs": "log_level log_times",
+    },
+)
 @config_option
 @click.option(
     "--print-config",
@@ -93,6 +109,14 @@ def _read_settings(flags: Mapping[str, Any], config: Path | None) -> Settings:
 @click.option("--ingest", "purpose", flag_value="ingest", help="A key for apps (the default).")
 @click.option("--admin", "purpose", flag_value="admin", help="A token for the admin listener.")
 @click.option(
+    "--switch",
+    "signing_key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A key that signs switch files: the private key goes to FILE, the public to standard "
+    "output.",
+)
+@click.option(
     "--name",
     default="main",
     show_default=True,
@@ -113,15 +137,35 @@ def _read_settings(flags: Mapping[str, Any], config: Path | None) -> Settings:
     help="What an admin token may do; may be repeated.  [default: read]",
 )
 def token(
-    purpose: Purpose | None, name: str, expires: dt.datetime | None, scopes: tuple[str, ...]
+    purpose: Purpose | None,
+    signing_key: Path | None,
+    name: str,
+    expires: dt.datetime | None,
+    scopes: tuple[str, ...],
 ) -> None:
-    """Make an ingest key or an admin token.
+    """Make an ingest key, an admin token, or a key that signs switch files.
 
     Prints only the secret to standard output. It is shown once and stored nowhere: hand it to
     whoever will use it. Standard error gets the lines for the collector's configuration file, which
     holds only the secret's hash. To rotate a secret, add an entry under another name, move its
     users over, then remove the old entry.
+
+    With --switch, only the owner of FILE can read it: keep it away from whatever serves the switch
+    file, and give the public key to the app (`switch_key`).
     """
+    if signing_key:
+        if purpose or expires or scopes:
+            raise click.UsageError("--switch: such a key has no other options")
+        with cli_errors():
+            made = SigningKey.generate()
+            text = f"# Signs switches for {made.public}.\n{made}\n"
+            descriptor = os.open(signing_key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _ONLY_ITS_OWNER)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        click.echo(made.public)
+        return
     if scopes and purpose != "admin":
         raise click.UsageError("--scope: only admin tokens have scopes; add --admin")
     purpose = purpose or "ingest"

@@ -234,34 +234,6 @@ def import_(
 @click.command()
 @store_options
 @click.option(
-    "--contract",
-    is_flag=True,
-    help="Also remove what only earlier versions need; they can't serve the store after that.",
-)
-def migrate(store: str | None, config: Path | None, contract: bool) -> None:
-    """Bring a store to this version's schema, even while collectors of earlier versions use it.
-
-    `serve` does this itself when it starts, unless old_schema tells it to wait for this command or
-    to refuse. Missing tables are created. The command prints which versions can serve the store
-    afterwards: to roll back, start one of those.
-
-    For a rolling upgrade: migrate, replace all collectors, then run it again with --contract once
-    you won't roll back.
-    """
-    url = configured(config, store=store).store
-
-    with cli_errors():
-        before, after = asyncio.run(migrate_store(url, contract=contract))
-    did = f"migrated from schema {before.made or 'none'} to" if after != before else "has schema"
-    click.echo(
-        f"{mask_address(url)}: {did} {after.made}; versions of hubbub that know schema "
-        f"{after.needed} can serve it"
-    )
-
-
-@click.command()
-@store_options
-@click.option(
     "--deduplication-days",
     metavar="DAYS",
     help="Forget batch ids after this many days; a batch that is sent again later counts twice.  "
@@ -284,6 +256,17 @@ def migrate(store: str | None, config: Path | None, contract: bool) -> None:
     help="Delete what is too old even if, by this clock, the last upkeep was more than 7 days ago "
     "or lies in the future.",
 )
+@click.option(
+    "--migrate",
+    is_flag=True,
+    help="Only make a store, or bring its schema to this version's, while earlier ones serve it.",
+)
+@click.option(
+    "--contract",
+    is_flag=True,
+    help="Like --migrate, and remove what only earlier versions need; they can't serve the store "
+    "after that.",
+)
 def maintain(
     store: str | None,
     config: Path | None,
@@ -291,6 +274,8 @@ def maintain(
     retention_days: str | None,
     report_days: str | None,
     trust_clock: bool,
+    migrate: bool,
+    contract: bool,
 ) -> None:
     """Merge small segments, count old reports, delete what is too old, and mix closed days.
 
@@ -302,6 +287,10 @@ def maintain(
 
     A clock that jumps forward would expire everything at once. So if the last upkeep was more than
     7 days ago, nothing is deleted because of its age until --trust-clock confirms the date.
+
+    `serve` migrates a store itself when it starts, unless old_schema tells it to wait or to refuse.
+    For a rolling upgrade: `maintain --migrate`, which prints the versions that can serve the store
+    afterwards; replace all collectors; and once you won't roll back, `maintain --contract`.
     """
     settings = configured(
         config,
@@ -310,6 +299,16 @@ def maintain(
         retention_days=retention_days,
         report_days=report_days,
     )
+
+    if migrate or contract:
+        with cli_errors():
+            before, after = asyncio.run(migrate_store(settings.store, contract=contract))
+        did = f"migrated from schema {before.made or 'none'} to"
+        click.echo(
+            f"{mask_address(settings.store)}: {did if after != before else 'has schema'} "
+            f"{after.made}; versions of hubbub that know schema {after.needed} can serve it"
+        )
+        return
 
     async def run() -> None:
         async with _existing_store(settings.store) as opened:

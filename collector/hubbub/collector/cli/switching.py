@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -23,32 +21,43 @@ from hubbub.protocol import (
     VerifyKey,
     check_rate,
 )
+from hubbub.reporting.command_line import atomic_write
 from hubbub.storage import StoreError
 
 _Command = Callable[..., None]
-_version_option = click.option(
-    "--version", type=click.IntRange(1), metavar="N", help="Only this version.  [default: all]"
-)
+_DEFAULT = Path("switch.json")
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
 _switch_option = click.option(
     "--switch",
     "file",
-    type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The switch file.  [default: from HUBBUB_COLLECTOR_SWITCH or --config, else switch.json]",
+    help=f"The switch file.  [default: from HUBBUB_COLLECTOR_SWITCH or --config, else {_DEFAULT}]",
 )
-_ONLY_ITS_OWNER = 0o600  # may read and write it
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def _edit_options(command: _Command) -> _Command:
-    """Add the flags that all commands have which change the file."""
-    key = click.option(
-        "--key",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="The private key to sign with, made by `switch key`.",
-    )
-    return _switch_option(key(metrics_option(config_option(command))))
+    """Add the options that all commands have which change the file."""
+    for add in (
+        config_option,
+        metrics_option,
+        click.option(
+            "--key",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="The private key to sign with, made by `token --switch`.",
+        ),
+        _switch_option,
+        click.option(
+            "--version",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Only this version.  [default: all]",
+        ),
+        click.argument("metric"),
+    ):
+        command = add(command)
+    return command
 
 
 @click.group()
@@ -62,37 +71,19 @@ def switch() -> None:
 
 
 @switch.command()
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-def key(file: Path) -> None:
-    """Make a key to sign the switch file with.
-
-    The private key goes to FILE, which only its owner can read. Keep it away from whatever serves
-    the switch file. Standard output gets only the public key, for the app's `switch_key`.
-    """
-    with cli_errors():
-        made = SigningKey.generate()
-        _write_key(file, f"# Signs switches for {made.public}.", str(made))
-    click.echo(made.public)
-
-
-@switch.command()
-@click.argument("metric")
-@_version_option
 @_edit_options
-def off(metric: str, version: int | None, **options: Any) -> None:
+def off(**options: object) -> None:
     """Stop all clients from reporting a metric.
 
     Clients don't record it, spend nothing on it, and drop its waiting reports.
     """
-    _set_rate(metric, version, 0.0, **options)
+    _set_rate(0.0, **options)  # type: ignore[arg-type]  # as click made them
 
 
 @switch.command()
-@click.argument("metric")
-@click.argument("rate", type=float)
-@_version_option
 @_edit_options
-def sample(metric: str, rate: float, version: int | None, **options: Any) -> None:
+@click.argument("rate", type=float)
+def sample(rate: float, **options: object) -> None:
     """Let only a share of clients, such as 0.1, report a metric.
 
     Clients draw anew in each period of the metric, or once if it has no periods. The clients of a
@@ -103,46 +94,45 @@ def sample(metric: str, rate: float, version: int | None, **options: Any) -> Non
         check_rate("RATE", rate)
     except SwitchError as error:
         raise click.UsageError(str(error)) from error
-    _set_rate(metric, version, rate, **options)
+    _set_rate(rate, **options)  # type: ignore[arg-type]  # as above
 
 
 @switch.command()
-@click.argument("metric")
-@_version_option
 @_edit_options
-def on(metric: str, version: int | None, **options: Any) -> None:
+def on(**options: object) -> None:
     """Take a metric out of the file: clients report it as before."""
-    _set_rate(metric, version, None, **options)
+    _set_rate(None, **options)  # type: ignore[arg-type]  # as above
 
 
 @switch.command()
 @_switch_option
 @click.option("--public", metavar="KEY", help="Check that the file is signed with this key.")
-@metrics_option
 @config_option
-def show(file: Path | None, public: str | None, metrics: str | None, config: Path | None) -> None:
+def show(file: str | None, public: str | None, config: Path | None) -> None:
     """Check the file and list what it turns off."""
+    path = configured(config, switch=file).switch or _DEFAULT
     with cli_errors():
-        path, registry = _configured(file, metrics, config)
         found = SwitchFile.parse(path.read_bytes())
         verify = VerifyKey.parse(public) if public else None
-        found.check(registry.application, verify, time.time())
-    _print(found.document, "signed" if found.signature else "not signed")
+        found.check(found.document.application, verify, time.time())
+    _print(found.document, is_signed=bool(found.signature))
 
 
 def _set_rate(
-    metric: str,
-    version: int | None,
     rate: float | None,
     *,
-    file: Path | None,
+    metric: str,
+    version: int | None,
+    file: str | None,
     key: Path | None,
     metrics: str | None,
     config: Path | None,
 ) -> None:
-    """Replace what a file says of a metric; None: let it say nothing."""
+    """Replace a metric's rate in the file; None: remove it."""
+    settings = configured(config, metrics=metrics, switch=file)
+    path = settings.switch or _DEFAULT
     with cli_errors():
-        path, registry = _configured(file, metrics, config)
+        registry = Registry.load(settings.metrics)
         if rate is not None:
             registry[metric]  # raises for an unknown one, and names those that exist
         signer = _read_key(key) if key else None
@@ -153,21 +143,14 @@ def _set_rate(
             if found.signature and not signer:
                 raise SwitchError(f"{path}: is signed; give --key to sign it again")
             before = found.document
-        others = (r for r in before.rates if (r.metric, r.version) != (metric, version))
-        kept = [r for r in others if r.metric != metric or version is not None]
-        new = [] if rate is None else [Rate(metric, version, rate)]
-        rates = sorted([*kept, *new], key=lambda r: (r.metric, r.version or 0))
+        rates = [r for r in before.rates if r.metric != metric or version not in {None, r.version}]
+        if rate is not None:
+            rates.append(Rate(metric, version, rate))
+        rates.sort(key=lambda r: (r.metric, r.version or 0))
         document = SwitchDocument(registry.application, _issued(before.issued), tuple(rates))
-        body = document.to_json()
-        _replace(path, signer.sign(body) if signer else body)
-    _print(document, "signed" if signer else "not signed")
-
-
-def _configured(
-    file: Path | None, metrics: str | None, config: Path | None
-) -> tuple[Path, Registry]:
-    settings = configured(config, metrics=metrics, switch=str(file) if file else None)
-    return settings.switch or Path("switch.json"), Registry.load(settings.metrics)
+        body = signer.sign(document.to_json()) if signer else document.to_json()
+        atomic_write(path, lambda file: file.write(body))
+    _print(document, is_signed=bool(signer))
 
 
 def _issued(before: str) -> str:
@@ -182,33 +165,13 @@ def _issued(before: str) -> str:
     return now.strftime(_TIME)
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Put a complete file in place: it may be served meanwhile."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _print(document: SwitchDocument, signed: str) -> None:
+def _print(document: SwitchDocument, *, is_signed: bool) -> None:
     for rate in document.rates:
         versions = "all versions" if rate.version is None else f"version {rate.version}"
         share = f"reported by {rate.rate:.4g} of all clients" if rate.rate else "off"
         click.echo(f"{rate.metric}, {versions}: {share}")
+    signed = "signed" if is_signed else "not signed"
     click.echo(f"{document.application}, issued {document.issued}, {signed}")
-
-
-def _write_key(file: Path, words: str, key: str) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _ONLY_ITS_OWNER)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        opened.write(f"{words}\n{key}\n")
-        opened.flush()
-        os.fsync(opened.fileno())
 
 
 def _read_key(file: Path) -> SigningKey:
