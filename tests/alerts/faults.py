@@ -2,7 +2,7 @@
 
 from deploy_files import series_in
 from factories import make_metric, make_registry
-from hubbub.collector import CounterName, Metrics, Publisher
+from hubbub.collector import Metrics, Publisher
 from hubbub.reporting import END_CODES
 from hubbub.storage import STEPS
 
@@ -19,15 +19,15 @@ GROWING = {
     SUCCESS % "mix": 300,
 }
 """What grows in five minutes while all is well; these tests' clock begins at 0, as upkeeps do."""
-FACTS = {
-    CounterName("build", ("1", "1", "a")): 1.0,
-    CounterName("expiry", ("certificate", "main")): 1e9,
-    CounterName("expiry", ("ingest_key", "main")): 1e9,
-    CounterName("store_size"): 1e9,
-    CounterName("store_free"): 1e12,
-    CounterName("unmixed_days"): 0.0,
-    CounterName("slices", ("homepage", "1")): 0.0,
-    **{CounterName("registry_findings", (code,)): 0.0 for code in END_CODES},
+FACTS: dict[tuple[str, ...], float] = {
+    ("build_info", "1", "1", "a"): 1.0,
+    ("expiry_timestamp_seconds", "certificate", "main"): 1e9,
+    ("expiry_timestamp_seconds", "ingest_key", "main"): 1e9,
+    ("store_size_bytes",): 1e9,
+    ("store_free_bytes",): 1e12,
+    ("unmixed_days",): 0.0,
+    ("slices", "homepage", "1"): 0.0,
+    **{("registry_findings", code): 0.0 for code in END_CODES},
 }
 FAULTS: dict[str, dict[str, float | str]] = {
     "HubbubDown": {'up{job="hubbub-collector"}': 0},

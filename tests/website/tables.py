@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hubbub.collector import FAMILIES, AdminToken, FamilyType, IngestKey, Settings, describe_default
+from hubbub.collector import FAMILIES, AdminToken, IngestKey, Settings, describe_default
 from hubbub.protocol import METRIC, OPTIONAL, REQUIRED, MetricType, types_for
 
 ROOT = Path(__file__).parents[2]
@@ -40,8 +40,8 @@ def settings() -> str:
 def numbers() -> str:
     """Return what the collector publishes for Prometheus."""
     rows = []
-    for family in FAMILIES.values():
-        name = family.exposed + ("_total" if family.type is FamilyType.COUNTER else "")
+    for key, family in FAMILIES.items():
+        name = f"hubbub_{key}{'_total' if family.type == 'counter' else ''}"
         rows.append((f"`{name}`", ", ".join(family.labels), family.help))
     return _table(("name", "labels", "meaning"), rows)
 

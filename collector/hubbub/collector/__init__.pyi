@@ -56,21 +56,18 @@ from hubbub.collector.ingest.validator import MOST_STORED as MOST_STORED, SliceL
 from hubbub.collector.operations.metrics import (
     FAMILIES as FAMILIES,
     CounterError as CounterError,
-    CounterName as CounterName,
-    FamilyType as FamilyType,
     Metrics as Metrics,
     MetricValues as MetricValues,
     forget_gauges as forget_gauges,
     share as share,
     shared_directory as shared_directory,
 )
-from hubbub.collector.operations.page import parameters as parameters
 from hubbub.collector.operations.publishing import Coarse as Coarse, Publisher as Publisher
 from hubbub.collector.operations.status import (
     History as History,
-    Totals as Totals,
     certificate_ends as certificate_ends,
     expiries as expiries,
+    parameters as parameters,
     task_statuses as task_statuses,
 )
 from hubbub.collector.problems import (

@@ -177,7 +177,7 @@ def _by_restart() -> int:
             _count_batch(new)
         for _ in range(2):
             publisher.step()
-        seen.append({name: n for name, n in publisher.values().numbers.items() if n < 1e9})
+        seen.append({name: n for name, n in publisher.values().items() if n < 1e9})
     return len(set(seen[0].items()) ^ set(seen[1].items()))
 
 

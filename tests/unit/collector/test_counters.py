@@ -76,20 +76,20 @@ def test_totals_are_those_of_all_processes_and_survive_their_end(tmp_path):
         one.count(20_000)
         two.count(1)
         totals = _totals(tmp_path)
-        assert totals.total("duplicates") == totals.of("requests", "201", "stored") == 20_001
-        assert totals.histogram("commit_reports").total == 200_010
-        assert (totals.total("queue_depth"), totals.total("reload_failing")) == (14, 2)
+        assert totals.total("duplicate_batches") == totals.of("requests", "201", "stored") == 20_001
+        assert totals.of("commit_reports", "sum") == 200_010
+        assert (totals.total("queue_depth_batches"), totals.total("reload_failing")) == (14, 2)
         one.end(signal.SIGKILL)
         forget_gauges(tmp_path, "0")
         totals = _totals(tmp_path)
-        assert totals.total("duplicates") == 20_001  # a counter never goes back
-        assert totals.histogram("commit_seconds").count == 20_001
+        assert totals.total("duplicate_batches") == 20_001  # a counter never goes back
+        assert totals.of("commit_seconds", "+Inf") == 20_001
         # But nothing waits in a process that has ended.
-        assert (totals.total("queue_depth"), totals.total("reload_failing")) == (7, 1)
+        assert (totals.total("queue_depth_batches"), totals.total("reload_failing")) == (7, 1)
         with _counting(tmp_path, "0") as three:
             three.count(3)
-            assert _totals(tmp_path).total("duplicates") == 20_004
-            assert _totals(tmp_path).total("queue_depth") == 14
+            assert _totals(tmp_path).total("duplicate_batches") == 20_004
+            assert _totals(tmp_path).total("queue_depth_batches") == 14
 
 
 def test_workers_that_end_again_and_again_leave_no_more_files(tmp_path):
@@ -100,7 +100,7 @@ def test_workers_that_end_again_and_again_leave_no_more_files(tmp_path):
             worker.end(signal.SIGKILL)
         forget_gauges(tmp_path, "0")
     assert len(files) == 4
-    assert _totals(tmp_path).total("duplicates") == 6
+    assert _totals(tmp_path).total("duplicate_batches") == 6
 
 
 def test_a_disk_that_is_full_later_holds_what_is_counted(tmp_path):

@@ -10,7 +10,6 @@ in its files, so that no total goes back and no number of ends fills the disk.
 from __future__ import annotations
 
 import contextlib
-import enum
 import fcntl
 import os
 import shutil
@@ -18,14 +17,16 @@ import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from hubbub.protocol import HubbubError, Registry
+
+PREFIX = "hubbub_"
+"""Of the names of all families for Prometheus."""
 
 _PEAK_SECONDS = 600.0
 """What is high for a moment is shown for as long at least, whenever the numbers are published."""
@@ -34,11 +35,9 @@ _FILE_BYTES = 2**20
 """Of each kind of number and process: room for some 6,000 series. It is written, so that a disk
 that is full later kills nobody; beyond that a file grows on credit."""
 
-_PREFIX = "hubbub-counters-"
-_SUPERVISOR = "supervisor"
+_DIRECTORY = "hubbub-counters-"
 _STARTING_SECONDS = 60.0
 """A younger directory may be one that another collector has just made and not locked yet."""
-
 
 _ANSWERS = {
     "200": ("duplicate",),
@@ -56,203 +55,130 @@ _ANSWERS = {
 _OF_KEYS = ("key_expired", "too_large", "quota")
 """Those that are counted by the name of an ingest key as well."""
 
-
-class FamilyType(enum.Enum):
-    """How the numbers of several processes are aggregated."""
-
-    COUNTER = "added up, those of ended processes too"
-    GAUGE = "added up over the processes that live"
-    LATEST = "the largest of the processes that live"
-    HISTOGRAM = "bucket by bucket like counters"
-    FACT = "not counted, but known to the process that publishes"
-
-
-class Family(NamedTuple):
-    """One family of metrics."""
-
-    type: FamilyType
-    exposed: str  # its name for Prometheus
-    help: str
-    labels: tuple[str, ...] = ()
-    bounds: tuple[float, ...] = ()  # upper bounds of a histogram's buckets
-
-
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The usual bounds of prometheus_client, from an SSD's commit on."""
 _COUNTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 """Two per decade, from a lone batch to the largest transactions."""
-_COUNTER, _GAUGE, _FACT = FamilyType.COUNTER, FamilyType.GAUGE, FamilyType.FACT
-_LATEST, _HISTOGRAM = FamilyType.LATEST, FamilyType.HISTOGRAM
+
+
+class Family(NamedTuple):
+    """One family of metrics.
+
+    `type`: counters and histograms add up all processes, ended ones too; of those that live,
+    "livesum" is the sum and "livemax" the largest; a "fact" isn't counted, but known to the process
+    that publishes. `bounds`: the upper bounds of a histogram's buckets.
+    """
+
+    type: Literal["counter", "histogram", "livesum", "livemax", "fact"]
+    help: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+
 
 FAMILIES: Mapping[str, Family] = {
-    "requests": Family(_COUNTER, "hubbub_requests", "Requests answered", ("status", "reason")),
+    "requests": Family("counter", "Requests answered", ("status", "reason")),
     "request_seconds": Family(
-        _HISTOGRAM,
-        "hubbub_request_seconds",
+        "histogram",
         "Time from the head of a request that was let in to its answer",
         bounds=_SECONDS,
     ),
-    "reports": Family(
-        _COUNTER, "hubbub_reports", "Reports stored and acknowledged", ("metric", "version")
-    ),
-    "duplicates": Family(_COUNTER, "hubbub_duplicate_batches", "Batches that were stored already"),
-    "shed": Family(_COUNTER, "hubbub_shed", "Requests and connections turned away", ("reason",)),
+    "reports": Family("counter", "Reports stored and acknowledged", ("metric", "version")),
+    "duplicate_batches": Family("counter", "Batches that were stored already"),
+    "shed": Family("counter", "Requests and connections turned away", ("reason",)),
     "key_refusals": Family(
-        _COUNTER,
-        "hubbub_key_refusals",
-        "Requests refused because of their ingest key",
-        ("key", "reason"),
+        "counter", "Requests refused because of their ingest key", ("key", "reason")
     ),
-    "improbable": Family(
-        _COUNTER,
-        "hubbub_improbable_reports",
+    "improbable_reports": Family(
+        "counter",
         "Reports whose number of set bits is improbable under the mechanism",
         ("metric",),
     ),
-    "upkeep": Family(
-        _COUNTER, "hubbub_upkeep_runs", "Runs of background tasks", ("task", "result")
-    ),
+    "upkeep_runs": Family("counter", "Runs of background tasks", ("task", "result")),
     "reloads": Family(
-        _COUNTER,
-        "hubbub_reloads",
+        "counter",
         "Times that a process read the registry, keys and certificate again",
         ("result",),
     ),
     "reload_failing": Family(
-        _GAUGE,
-        "hubbub_reload_failing",
+        "livesum",
         "Processes that go by an old registry, keys and certificate, as the new ones are wrong",
     ),
-    "reload_success": Family(
-        _LATEST,
-        "hubbub_reload_last_success_timestamp_seconds",
+    "reload_last_success_timestamp_seconds": Family(
+        "livemax",
         "When a process last read registry, keys and certificate, at its start or later",
     ),
-    "switch_failing": Family(
-        _GAUGE,
-        "hubbub_switch_failing",
-        "Processes that serve an old switch, as its file is wrong",
-    ),
-    "upkeep_success": Family(
-        _LATEST,
-        "hubbub_upkeep_last_success_timestamp_seconds",
+    "switch_failing": Family("livesum", "Processes that serve an old switch, as its file is wrong"),
+    "upkeep_last_success_timestamp_seconds": Family(
+        "livemax",
         "When a background task last succeeded; until it does, when the collector started",
         ("task",),
     ),
-    "upkeep_failure": Family(
-        _LATEST,
-        "hubbub_upkeep_last_failure_timestamp_seconds",
-        "When a background task last failed",
-        ("task",),
+    "upkeep_last_failure_timestamp_seconds": Family(
+        "livemax", "When a background task last failed", ("task",)
     ),
-    "queue_depth": Family(
-        _GAUGE, "hubbub_queue_depth_batches", "Most batches that waited for a commit of late"
-    ),
-    "connections": Family(
-        _GAUGE, "hubbub_connections", "Most connections that were open at once of late"
-    ),
-    "processes": Family(_GAUGE, "hubbub_processes", "Processes that take reports"),
-    "build": Family(
-        _FACT,
-        "hubbub_build_info",
+    "queue_depth_batches": Family("livesum", "Most batches that waited for a commit of late"),
+    "connections": Family("livesum", "Most connections that were open at once of late"),
+    "processes": Family("livesum", "Processes that take reports"),
+    "build_info": Family(
+        "fact",
         "1, with the version of hubbub, the store's schema and a digest of the registry",
         ("version", "schema", "registry"),
     ),
-    "expiry": Family(
-        _FACT,
-        "hubbub_expiry_timestamp_seconds",
-        "When the certificate, a key or a token is no longer good",
-        ("type", "name"),
+    "expiry_timestamp_seconds": Family(
+        "fact", "When the certificate, a key or a token is no longer good", ("type", "name")
     ),
     "registry_findings": Family(
-        _FACT,
-        "hubbub_registry_findings",
-        "What `hubbub-collector check` finds in the registry, by its code",
-        ("code",),
+        "fact", "What `hubbub-collector check` finds in the registry, by its code", ("code",)
     ),
-    "unmixed_days": Family(
-        _FACT, "hubbub_unmixed_days", "Closed days whose reports aren't mixed yet"
-    ),
+    "unmixed_days": Family("fact", "Closed days whose reports aren't mixed yet"),
     "slices": Family(
-        _FACT,
-        "hubbub_slices",
+        "fact",
         "Different slices stored today, in hundreds; after 256 of them a process counts new ones "
         "as other",
         ("metric", "version"),
     ),
-    "store_size": Family(
-        _FACT, "hubbub_store_size_bytes", "Bytes that the store takes, in whole MiB"
+    "store_size_bytes": Family("fact", "Bytes that the store takes, in whole MiB"),
+    "store_free_bytes": Family(
+        "fact", "Bytes free on the disk under an SQLite store, in whole MiB"
     ),
-    "store_free": Family(
-        _FACT,
-        "hubbub_store_free_bytes",
-        "Bytes free on the disk under an SQLite store, in whole MiB",
-    ),
-    "commit_seconds": Family(
-        _HISTOGRAM, "hubbub_commit_seconds", "Time until a transaction is durable", bounds=_SECONDS
-    ),
-    "commit_batches": Family(
-        _HISTOGRAM, "hubbub_commit_batches", "Batches in a transaction", bounds=_COUNTS
-    ),
-    "commit_reports": Family(
-        _HISTOGRAM, "hubbub_commit_reports", "Reports in a transaction", bounds=_COUNTS
-    ),
+    "commit_seconds": Family("histogram", "Time until a transaction is durable", bounds=_SECONDS),
+    "commit_batches": Family("histogram", "Batches in a transaction", bounds=_COUNTS),
+    "commit_reports": Family("histogram", "Reports in a transaction", bounds=_COUNTS),
 }
-
-_KEYS = {family.exposed: key for key, family in FAMILIES.items()}
-
-
-class CounterName(NamedTuple):
-    """What is counted: a family and label values in its order; of a histogram, "sum" or a bound."""
-
-    family: str
-    labels: tuple[str, ...] = ()
+"""By their names for Prometheus, without `PREFIX`."""
 
 
-@dataclass(frozen=True, slots=True)
-class HistogramFamily:
-    """How many values are at most each bound."""
+class MetricValues(dict[tuple[str, ...], float]):
+    """The totals at one moment, by family and label values in its order.
 
-    counts: tuple[tuple[str, float], ...]  # by bound; the last, "+Inf", has all of them
-    total: float  # the sum of all values
-
-    @property
-    def count(self) -> float:
-        """How many values there were."""
-        return self.counts[-1][1]
-
-    def quantile(self, share: float) -> float | None:
-        """Return the bound under which this share of the values lies.
-
-        None without values; infinite if they lie above the last bound.
-        """
-        if not self.count:
-            return None
-        return next(float(bound) for bound, n in self.counts if n >= share * self.count)
-
-
-class MetricValues(NamedTuple):
-    """The totals at one moment."""
-
-    numbers: Mapping[CounterName, float]
+    Those of a histogram are by family and upper bound, and by family and "sum".
+    """
 
     def by(self, family: str) -> list[tuple[tuple[str, ...], float]]:
         """Return the label values and the number of each member of a family, sorted."""
-        return sorted((name.labels, n) for name, n in self.numbers.items() if name.family == family)
+        return sorted((name[1:], number) for name, number in self.items() if name[0] == family)
 
     def total(self, family: str) -> float:
         """Return the sum of a family."""
-        return sum(number for name, number in self.numbers.items() if name.family == family)
+        return sum(number for name, number in self.items() if name[0] == family)
 
-    def of(self, family: str, *labels: str) -> float:
+    def of(self, *name: str) -> float:
         """Return one number; 0 if nothing was counted."""
-        return self.numbers.get(CounterName(family, labels), 0.0)
+        return self.get(name, 0.0)
 
-    def histogram(self, family: str) -> HistogramFamily:
-        """Return a histogram; all zero if nothing was counted."""
+    def buckets(self, family: str) -> list[tuple[str, float]]:
+        """Return how many values of a histogram are at most each bound; of "+Inf", all."""
         bounds = (*map(str, FAMILIES[family].bounds), "+Inf")
-        counts = tuple((bound, self.of(family, bound)) for bound in bounds)
-        return HistogramFamily(counts, self.of(family, "sum"))
+        return [(bound, self.of(family, bound)) for bound in bounds]
+
+    def quantile(self, family: str, share: float) -> float | None:
+        """Return the bound under which this share of a histogram's values lies.
+
+        None without values; infinite if they lie above the last bound.
+        """
+        if not (n := self.of(family, "+Inf")):
+            return None
+        return next(float(bound) for bound, below in self.buckets(family) if below >= share * n)
 
 
 class CounterError(HubbubError):
@@ -265,12 +191,12 @@ def shared_directory() -> Iterator[Path]:
 
     Those that killed collectors have left behind are removed first: nobody holds their locks.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for left in Path(tempfile.gettempdir()).glob(f"{_DIRECTORY}*"):
         with contextlib.suppress(OSError), _locked(left):
             if left.stat().st_mtime < time.time() - _STARTING_SECONDS:
                 shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as path, _locked(Path(path)):
-        share(Path(path), _SUPERVISOR)
+    with tempfile.TemporaryDirectory(prefix=_DIRECTORY) as path, _locked(Path(path)):
+        share(Path(path), "supervisor")
         yield Path(path)
 
 
@@ -320,16 +246,22 @@ class Metrics:
         if directory is not None:
             self._registry = CollectorRegistry(auto_describe=False)
             MultiProcessCollector(self._registry, str(directory))  # type: ignore[no-untyped-call]
-        self._families = {
-            name: _make(family, own)
-            for name, family in FAMILIES.items()
-            if family.type is not _FACT
-        }
+        self._families: dict[str, Any] = {}
+        for name, (kind, text, labels, bounds) in FAMILIES.items():
+            exposed = PREFIX + name
+            if kind == "counter":
+                self._families[name] = Counter(exposed, text, labels, registry=own)
+            elif kind == "histogram":
+                self._families[name] = Histogram(exposed, text, buckets=bounds, registry=own)
+            elif kind != "fact":
+                self._families[name] = Gauge(
+                    exposed, text, labels, registry=own, multiprocess_mode=kind
+                )
         self._members: dict[tuple[object, ...], Any] = {}
-        self._peaks: dict[str, _Peak] = {}
+        self._peaks: dict[str, dict[int, float]] = {}
         self._upkeeps: dict[str, tuple[float, bool]] = {}
-        self.begun: set[CounterName] = set()
-        self._of("reload_success").set(time.time())
+        self.begun: set[tuple[str, ...]] = set()
+        self._of("reload_last_success_timestamp_seconds").set(time.time())
 
     def begin(
         self, registry: Registry, keys: Iterable[str] = (), tasks: Collection[str] = ()
@@ -342,23 +274,21 @@ class Metrics:
         `registry`: whose metrics may be reported. `keys`: the names of ingest keys. `tasks`: what
         runs in the background.
         """
-        expected: list[tuple[object, ...]] = [
-            ("requests", status, reason)
-            for status, reasons in _ANSWERS.items()
-            for reason in reasons
-        ]
-        expected += [("shed", reason) for reason in (*_ANSWERS["429"], "connections")]
-        expected += [("improbable", it.name) for it in registry.values()]
-        expected += [("reports", it.name, it.version) for it in registry.values()]
-        expected += [("key_refusals", key, reason) for key in keys for reason in _OF_KEYS]
-        expected += [("upkeep", task, result) for task in tasks for result in ("done", "failed")]
         for task in tasks:
-            if ("upkeep_success", task) not in self._members:
-                self._of("upkeep_success", task).set(time.time() // 60 * 60)
-            expected.append(("upkeep_success", task))
+            if ("upkeep_last_success_timestamp_seconds", task) not in self._members:
+                self._of("upkeep_last_success_timestamp_seconds", task).set(time.time() // 60 * 60)
+        expected: Iterable[tuple[str, ...]] = (
+            *(("upkeep_last_success_timestamp_seconds", task) for task in tasks),
+            *(("requests", it, reason) for it, reasons in _ANSWERS.items() for reason in reasons),
+            *(("shed", reason) for reason in (*_ANSWERS["429"], "connections")),
+            *(("improbable_reports", it.name) for it in registry.values()),
+            *(("reports", it.name, str(it.version)) for it in registry.values()),
+            *(("key_refusals", key, reason) for key in keys for reason in _OF_KEYS),
+            *(("upkeep_runs", task, result) for task in tasks for result in ("done", "failed")),
+        )
         for member in expected:
             self._of(*member)
-            self.begun.add(CounterName(str(member[0]), tuple(map(str, member[1:]))))
+            self.begun.add(member)
 
     def request(self, status: int, reason: str) -> None:
         """Count a request that was answered.
@@ -381,11 +311,11 @@ class Metrics:
 
     def improbable(self, metric: str, n: int) -> None:
         """Count reports whose number of set bits is improbable under the mechanism."""
-        self._of("improbable", metric).inc(n)
+        self._of("improbable_reports", metric).inc(n)
 
     def duplicates(self, n: int) -> None:
         """Count batches that were stored already."""
-        self._of("duplicates").inc(n)
+        self._of("duplicate_batches").inc(n)
 
     def shed(self, reason: str) -> None:
         """Count a request or connection that was turned away to protect the others."""
@@ -399,20 +329,21 @@ class Metrics:
 
     def upkeep(self, task: str, *, succeeded: bool) -> None:
         """Count a run of a task in the background, such as "merge" or "tidy"."""
-        self._of("upkeep", task, "done" if succeeded else "failed").inc()
+        self._of("upkeep_runs", task, "done" if succeeded else "failed").inc()
         # To the minute: a run takes longer if reports came since the one before. Of two in the same
         # minute the later one is still later.
         before, result = self._upkeeps.get(task, (0.0, succeeded))
         at = max(time.time() // 60 * 60, before + (result is not succeeded))
         self._upkeeps[task] = at, succeeded
-        self._of("upkeep_success" if succeeded else "upkeep_failure", task).set(at)
+        outcome = "success" if succeeded else "failure"
+        self._of(f"upkeep_last_{outcome}_timestamp_seconds", task).set(at)
 
     def reloaded(self, *, succeeded: bool) -> None:
         """Count that the registry, the keys and the certificate were read again."""
         self._of("reloads", "done" if succeeded else "failed").inc()
         self._of("reload_failing").set(not succeeded)
         if succeeded:
-            self._of("reload_success").set(time.time())
+            self._of("reload_last_success_timestamp_seconds").set(time.time())
 
     def switch_read(self, *, succeeded: bool) -> None:
         """Set whether the switch's file is in order."""
@@ -420,33 +351,33 @@ class Metrics:
 
     def queue_depth(self, batches: int) -> None:
         """Set how many batches wait to be committed in this process."""
-        self._peak("queue_depth", batches)
+        self._set_peak("queue_depth_batches", batches)
 
     def connections(self, n: int) -> None:
         """Set how many connections are open in this process, which so takes reports."""
-        self._peak("connections", n)
+        self._set_peak("connections", n)
         self._of("processes").set(1)
 
-    def _peak(self, family: str, number: float) -> None:
-        period, before = int(time.time() / _PEAK_SECONDS), self._peaks.get(family, _NO_PEAK)
-        if before.period != period:
-            before = _Peak(period, before.highest if before.period == period - 1 else 0.0, 0.0)
-        peak = self._peaks[family] = before._replace(highest=max(before.highest, number))
-        self._of(family).set(max(peak.previous, peak.highest))
+    def _set_peak(self, family: str, number: float) -> None:
+        """Set a gauge to the most of this period and of the one before."""
+        period = int(time.time() / _PEAK_SECONDS)
+        peaks = self._peaks.get(family, {})
+        highest = max(number, peaks.get(period, 0.0))
+        self._peaks[family] = {period - 1: peaks.get(period - 1, 0.0), period: highest}
+        self._of(family).set(max(self._peaks[family].values()))
 
     def snapshot(self) -> MetricValues:
         """Return the totals of all processes."""
-        numbers = {}
+        numbers = MetricValues()
         for metric in self._registry.collect():
-            key = _KEYS[metric.name]
-            family = FAMILIES[key]
+            family = metric.name.removeprefix(PREFIX)
             for name, labels, number, *_ in metric.samples:
-                part = name.removeprefix(family.exposed)
+                part = name.removeprefix(metric.name)
                 if part in {"", "_total"}:
-                    numbers[CounterName(key, tuple(labels[it] for it in family.labels))] = number
+                    numbers[family, *(labels[it] for it in FAMILIES[family].labels)] = number
                 elif part in {"_bucket", "_sum"}:
-                    numbers[CounterName(key, (labels.get("le", "sum"),))] = number
-        return MetricValues(numbers)
+                    numbers[family, labels.get("le", "sum")] = number
+        return numbers
 
     def _of(self, *member: object) -> Any:
         """Return a family's member, by name and labels; kept, which halves the time to count."""
@@ -455,25 +386,3 @@ class Metrics:
             found = self._families[family]
             found = self._members[member] = found.labels(*labels) if labels else found
         return found
-
-
-class _Peak(NamedTuple):
-    """The most of a number in a period, and in the one before."""
-
-    period: int
-    previous: float
-    highest: float
-
-
-_NO_PEAK = _Peak(-1, 0.0, 0.0)  # of no period
-
-
-def _make(family: Family, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
-    name, text = family.exposed, family.help
-    if family.type is _HISTOGRAM:
-        return Histogram(name, text, buckets=family.bounds, registry=registry)
-    if family.type is _COUNTER:
-        return Counter(name, text, family.labels, registry=registry)
-    is_sum = family.type is _GAUGE
-    mode: Any = "livesum" if is_sum else "livemax"
-    return Gauge(name, text, family.labels, registry=registry, multiprocess_mode=mode)

@@ -6,13 +6,22 @@ batches too, and know when somebody's request came from elsewhere. So nothing te
 random: what a batch adds shows at the next step with a probability of its reports of that metric
 over a hundred, whatever else was sent. Invariants: all collectors publish at the same moments of
 the clock, and counters begin with the first of them after the start, so that neither restarts nor
-differences tell of less than a whole step.
+differences tell of less than a whole step; and an unreachable store gives a status with a fault and
+with what was last known, never an error, because that is when people look.
 """
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
+import hashlib
+import importlib.metadata
+import json
+import logging
 import secrets
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import shutil
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -24,30 +33,52 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from hubbub.collector.operations.metrics import (
-    FAMILIES,
-    CounterName,
-    FamilyType,
-    Metrics,
-    MetricValues,
+from hubbub.collector.config import Settings
+from hubbub.collector.operations.metrics import FAMILIES, PREFIX, Metrics, MetricValues
+from hubbub.collector.operations.status import (
+    Expiry,
+    History,
+    ServiceStatus,
+    Stored,
+    expiries,
+    metric_statuses,
+    task_statuses,
 )
+from hubbub.protocol import Registry
+from hubbub.reporting import END_CODES, registry_ends
+from hubbub.storage import STEPS, DayCount, MetricVersion, Store, StoreError
 
 HUNDRED = 100
 """Reports by metric are published in multiples of this."""
 
-_BY_METRIC = "reports"
-_LIVE = frozenset({"reloads", "reload_failing", "reload_success", "switch_failing", "processes"})
+_LIVE = frozenset(
+    {
+        "reloads",
+        "reload_failing",
+        "reload_last_success_timestamp_seconds",
+        "switch_failing",
+        "processes",
+    }
+)
 """What no request moves is published as it is. How long an upkeep takes, requests do move."""
 
-_SINCE_START = _LIVE | {"upkeep"}
+_SINCE_START = _LIVE | {"upkeep_runs"}
 """What is counted from the start on, since it tells nothing of requests."""
 
-_STARTED = "upkeep_success"
+_STARTED = "upkeep_last_success_timestamp_seconds"
 """What begins with the time of the start instead of 0."""
 
 _OF_CONNECTIONS = "process_open_fds"
 """Each connection is an open file, so this would tell of the moment."""
 
+_FRESH_SECONDS = 1.0  # probes of many come every few seconds; one of them asks the store
+_PATIENCE_SECONDS = 15.0  # more than a store's own limit of a statement, so its error comes first
+_MIB = 2**20
+"""Sizes are shown in whole ones: a batch moves them by some kilobytes."""
+
+_DIGEST_DIGITS = 12  # 48 bits: two registries of one service differ in them
+_VERSION = importlib.metadata.version("hubbub")
+_log = logging.getLogger("hubbub.collector.operations.admin")
 _Key = TypeVar("_Key", bound=Hashable)
 
 
@@ -88,44 +119,41 @@ class Publisher:
     """
 
     def __init__(self, metrics: Metrics) -> None:
-        self.facts: Mapping[CounterName, float] = {}
+        self.facts: Mapping[tuple[str, ...], float] = {}
         self._metrics = metrics
         self._coarse = Coarse()
-        self._base: Mapping[CounterName, float] | None = None
+        self._base: MetricValues | None = None
         self._processes: list[Metric] = []
-        self._published: Mapping[CounterName, float] = {
-            name: n if name.family == _STARTED else 0.0
-            for name, n in metrics.snapshot().numbers.items()
-            if not name.labels or name in metrics.begun
-        }
-        self.exact = MetricValues(self._published)
+        self._published = self.exact = MetricValues(
+            (name, number if name[0] == _STARTED else 0.0)
+            for name, number in metrics.snapshot().items()
+            if len(name) == 1 or name in metrics.begun
+        )
 
     def step(self) -> None:
         """Publish what was counted since the first step."""
-        numbers = self._metrics.snapshot().numbers
+        numbers = self._metrics.snapshot()
         if self._base is None:
             self._base = numbers
-        counted = {
-            name: number - self._base.get(name, 0.0) if _is_counted(name) else number
+        self.exact = MetricValues(
+            (name, number - self._base.of(*name) if _is_counted(name[0]) else number)
             for name, number in numbers.items()
-        }
-        self.exact = MetricValues(counted)
-        by_metric = {name: n for name, n in counted.items() if name.family == _BY_METRIC}
-        published = counted | self._coarse(by_metric)
+        )
+        by_metric = {name: n for name, n in self.exact.items() if name[0] == "reports"}
         # That there is a number of a metric, or of a reason, would tell that there was one, unless
         # there always is.
-        begun = self._metrics.begun
-        self._published = {
-            name: n for name, n in published.items() if n or not name.labels or name in begun
-        }
-        registry = CollectorRegistry(auto_describe=False)
-        of_process = ProcessCollector(registry=registry)
+        self._published = MetricValues(
+            (name, number)
+            for name, number in {**self.exact, **self._coarse(by_metric)}.items()
+            if number or len(name) == 1 or name in self._metrics.begun
+        )
+        of_process = ProcessCollector(registry=CollectorRegistry(auto_describe=False))
         self._processes = [it for it in of_process.collect() if it.name != _OF_CONNECTIONS]
 
     def values(self) -> MetricValues:
         """Return what is published now."""
-        live = self._metrics.snapshot().numbers
-        live = {name: number for name, number in live.items() if name.family in _LIVE}
+        numbers = self._metrics.snapshot()
+        live = {name: number for name, number in numbers.items() if name[0] in _LIVE}
         return MetricValues({**self._published, **live, **self.facts})
 
     def exposition(self) -> tuple[bytes, str]:
@@ -134,26 +162,207 @@ class Publisher:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the same in the form of prometheus_client."""
-        yield from _metric_families(self.values())
+        values = self.values()
+        for name, family in FAMILIES.items():
+            exposed = PREFIX + name
+            if family.type == "histogram":
+                histogram = HistogramMetricFamily(exposed, family.help)
+                histogram.add_metric([], values.buckets(name), values.of(name, "sum"))
+                yield histogram
+                continue
+            make = CounterMetricFamily if family.type == "counter" else GaugeMetricFamily
+            simple = make(exposed, family.help, labels=family.labels)
+            for labels, number in values.by(name):
+                simple.add_metric(labels, number)
+            yield simple
         yield from self._processes
 
 
-def _is_counted(name: CounterName) -> bool:
-    is_sum = FAMILIES[name.family].type in {FamilyType.COUNTER, FamilyType.HISTOGRAM}
-    return is_sum and name.family not in _SINCE_START
+def _is_counted(family: str) -> bool:
+    return FAMILIES[family].type in {"counter", "histogram"} and family not in _SINCE_START
 
 
-def _metric_families(values: MetricValues) -> Iterator[Metric]:
-    """Yield numbers in the form of prometheus_client, those of all families."""
-    for name, family in FAMILIES.items():
-        if family.type is FamilyType.HISTOGRAM:
-            exposed = HistogramMetricFamily(family.exposed, family.help)
-            histogram = values.histogram(name)
-            exposed.add_metric([], list(histogram.counts), histogram.total)
-            yield exposed
-            continue
-        make = CounterMetricFamily if family.type is FamilyType.COUNTER else GaugeMetricFamily
-        simple = make(family.exposed, family.help, labels=family.labels)
-        for labels, number in values.by(name):
-            simple.add_metric(list(labels), number)
-        yield simple
+class Watch:
+    """Observes a collector while it runs; a step costs the store a sum over its segments.
+
+    `in_force`: returns the settings and the registry that are in force; the same object until they
+    change.
+    """
+
+    def __init__(
+        self, in_force: Callable[[], tuple[Settings, Registry]], store: Store, metrics: Metrics
+    ) -> None:
+        self._in_force = in_force
+        self._store = store
+        self._metrics = metrics
+        self._known: tuple[object, tuple[Expiry, ...], str] = (None, (), "")
+        self._read_files()
+        self._publisher = Publisher(metrics)
+        self._history = History()
+        self._started = dt.datetime.now(dt.UTC)
+        self._seconds = in_force()[0].publish_seconds
+        self._coarse, self._coarse_slices = Coarse(), Coarse()
+        self._stored = Stored()
+        self._published_at: dt.datetime | None = None
+        self._fault: str | None = None
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Publish at full multiples of publish_seconds of the clock, until cancelled."""
+        while True:
+            now = time.time()
+            due = (now // self._seconds + 1) * self._seconds
+            while (now := time.time()) < due:
+                await asyncio.sleep(due - now)
+            try:
+                self._publisher.step()
+                self._published_at = dt.datetime.now(dt.UTC)
+                self._history.add(time.monotonic(), self._publisher.exact)
+                await self._read_store()
+                self._publisher.facts = self._facts()
+            except Exception as error:
+                # Without its text, which may quote what is stored.
+                _log.error("unexpected %s while looking into the store", type(error).__name__)
+
+    async def status(self) -> ServiceStatus:
+        """Return how the collector is doing now."""
+        _, registry = self._in_force()
+        ends, digest = self._read_files()
+        await self._ping()
+        values, stored = self._publisher.values(), self._stored
+        now = dt.datetime.now(dt.UTC)
+        return ServiceStatus(
+            at=now,
+            started=self._started,
+            published_at=self._published_at,
+            publish_seconds=self._seconds,
+            application=registry.application,
+            software=_VERSION,
+            registry_digest=digest,
+            schema=stored.schema,
+            expiries=ends,
+            findings=tuple(registry_ends(registry, now.date())),
+            unmixed_days=stored.unmixed_days,
+            store_kind=self._store.database.dialect,
+            store_bytes=stored.size,
+            store_free_bytes=stored.free,
+            store_fault=self._fault,
+            stored_at=stored.at,
+            processes=int(values.total("processes")),
+            processes_not_reloaded=int(values.total("reload_failing")),
+            connections=int(values.total("connections")),
+            queue_depth=int(values.total("queue_depth_batches")),
+            rates=self._history.rates(),
+            requests=tuple(
+                (status, reason, int(n)) for (status, reason), n in values.by("requests") if n
+            ),
+            shed=tuple((reason, int(n)) for (reason,), n in values.by("shed") if n),
+            duplicates=int(values.total("duplicate_batches")),
+            reports=int(self._publisher.exact.total("reports")),
+            commit_p50=values.quantile("commit_seconds", 0.5),
+            commit_p99=values.quantile("commit_seconds", 0.99),
+            answer_p50=values.quantile("request_seconds", 0.5),
+            answer_p99=values.quantile("request_seconds", 0.99),
+            metrics=metric_statuses(registry, stored, values, now.date()),
+            upkeep=task_statuses(values),
+        )
+
+    def exposition(self) -> tuple[bytes, str]:
+        """Return what Prometheus reads, and its media type."""
+        return self._publisher.exposition()
+
+    def _read_files(self) -> tuple[tuple[Expiry, ...], str]:
+        """Return what ends when, and the digest of the registry; files are read once a reload."""
+        in_force = self._in_force()
+        if self._known[0] is not in_force:
+            settings, registry = in_force
+            self._metrics.begin(registry, settings.ingest_keys, STEPS)
+            definitions = [[it.name, it.version, it.definition] for it in registry.values()]
+            text = json.dumps(sorted(definitions, key=str), sort_keys=True)
+            digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
+            self._known = in_force, tuple(expiries(settings)), digest
+        return self._known[1:]
+
+    def _facts(self) -> dict[tuple[str, ...], float]:
+        ends, digest = self._read_files()
+        _, registry = self._in_force()
+        stored = self._stored
+        codes = [it.code for it in registry_ends(registry, dt.datetime.now(dt.UTC).date())]
+        facts: dict[tuple[str, ...], float] = {
+            ("build_info", _VERSION, stored.schema or "unknown", digest): 1.0,
+            **{("expiry_timestamp_seconds", it.type, it.name): it.at.timestamp() for it in ends},
+            **{("registry_findings", code): codes.count(code) for code in END_CODES},
+        }
+        if stored.at is None:
+            return facts
+        facts["unmixed_days",] = stored.unmixed_days
+        sizes = {"store_size_bytes": stored.size, "store_free_bytes": stored.free}
+        facts |= {(name,): size for name, size in sizes.items() if size is not None}
+        registered = [MetricVersion(it.name, it.version) for it in registry.values()]
+        for key, slices in {**dict.fromkeys(registered, 0), **stored.slices}.items():
+            facts["slices", key.metric, str(key.version)] = slices
+        return facts
+
+    async def _read_store(self) -> None:
+        """Read what the store holds, unless it fails."""
+        store, today = self._store, dt.datetime.now(dt.UTC).date()
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                declared = await store.declared()
+                days = await store.overview()
+                size = await store.database.size_bytes()
+                unmixed = await store.unmixed_days(today)
+                slices = await store.count_slices(today)
+                schema = await store.schema()
+                folder = store.database.folder
+                free = None if folder is None else shutil.disk_usage(folder).free // _MIB * _MIB
+        except (StoreError, TimeoutError, OSError) as error:
+            _log.warning("the store can't be read: %s", _reason(error))
+            return
+        # Of another day the same version is another number, which begins with 0.
+        rounded = self._coarse_slices({(today, key): n for key, n in slices.items()})
+        self._stored = Stored(
+            declared=declared,
+            days=_in_hundreds(days, today, self._coarse),
+            size=size // _MIB * _MIB,
+            free=free,
+            unmixed_days=unmixed,
+            slices={key: n for (_, key), n in rounded.items()},
+            schema=schema,
+            at=self._published_at,
+        )
+
+    async def _ping(self) -> None:
+        """See whether the store can be read, once a second whoever asks."""
+        async with self._asking:
+            if time.monotonic() < self._asked_at + _FRESH_SECONDS:
+                return
+            self._fault = None
+            try:
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    await self._store.ping()
+            except (StoreError, TimeoutError) as error:
+                self._fault = _reason(error)
+                _log.warning("the store can't be read: %s", self._fault)
+            self._asked_at = time.monotonic()
+
+
+def _in_hundreds(days: Sequence[DayCount], today: dt.date, coarse: Coarse) -> list[DayCount]:
+    """Return what may be shown of stored days: those that are over, and today's in hundreds."""
+    shown = [count for count in days if count.day < today]
+    of_today = {count[:3]: count for count in days if count.day >= today}
+    for key, reports in coarse({key: count.reports for key, count in of_today.items()}).items():
+        if reports:
+            count = of_today[key]
+            size = count.bytes * reports // max(count.reports, 1)
+            shown.append(count._replace(reports=reports, segments=0, bytes=size))
+    return shown
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"store: no answer within {_PATIENCE_SECONDS:g} seconds"
+    if isinstance(error, OSError):
+        return f"store: its folder can't be reached: {error.strerror}"
+    return str(error)

@@ -1,37 +1,42 @@
-"""What an operator wants to know of a collector, from its store and its counters.
+"""What an operator wants to know of a collector, and the page that shows it.
 
 Pure functions from what was counted and stored to one frozen `ServiceStatus`, which both the page
-and /status.json show, so that the two always agree. Rates come from a ring buffer of the totals
-that were published: the difference of two by their distance. Invariant: of today's reports of a
-metric there are hundreds alone, as `publishing` rounds them.
+and /status.json show, so that the two always agree. The page is HTML and inline SVG, without
+scripts or anything from other servers. Invariants: of today's reports of a metric there are
+hundreds alone, as `publishing` rounds them; every value on the page is escaped (by the template
+engine), and the content security policy allows one style sheet by its hash and nothing else.
 """
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import hashlib
+import importlib.resources
+import math
 import re
 import ssl
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jinja2
+
 from hubbub.collector.config import Settings
 from hubbub.collector.operations.metrics import MetricValues
-from hubbub.collector.operations.publishing import Coarse
-from hubbub.protocol import Registry
+from hubbub.protocol import Registry, counted
 from hubbub.reporting import Finding
 from hubbub.storage import DayCount, Declared, MetricVersion
 
-DAYS_SHOWN = 14  # two weeks: this week beside the last
-STEPS_SHOWN = 144
+_DAYS_SHOWN = 14  # two weeks: this week beside the last
+_STEPS_SHOWN = 144
 """A day of steps of ten minutes."""
-_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_TOLD_BEFORE = dt.timedelta(days=14)
+"""Time to get a new certificate or key and to bring it to those who need it."""
 _DAY = dt.timedelta(days=1)  # what is valid through a day ends when the next begins
-_SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17
-"""Tags of DER."""
 
 
 class Expiry(NamedTuple):
@@ -42,62 +47,40 @@ class Expiry(NamedTuple):
     at: dt.datetime  # the first moment at which it isn't good any more
 
 
-class Totals(NamedTuple):
-    """Numbers of events up to a moment."""
-
-    requests: float = 0.0
-    reports: float = 0.0
-    duplicates: float = 0.0
-    shed: float = 0.0
-    faults: float = 0.0
-
-    @classmethod
-    def of(cls, values: MetricValues) -> Totals:
-        """Read them from the counters."""
-        answers = values.by("requests")
-        return cls(
-            requests=sum(n for _, n in answers),
-            reports=values.total("reports"),
-            duplicates=values.total("duplicates"),
-            shed=values.total("shed"),
-            faults=sum(n for (status, _), n in answers if status.startswith("5")),
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Rates:
     """Events a second."""
 
-    seconds: float  # over how long they were taken: the last step; 0 before there were two
-    requests: float  # duplicates are batches; faults are requests that were answered 5xx
-    reports: float
-    duplicates: float
-    shed: float
-    faults: float
-    recent_reports: tuple[float, ...]  # reports a second in each of the last steps, the latest last
+    seconds: float = 0.0  # over how long they were taken: the last step; 0 before there were two
+    requests: float = 0.0
+    reports: float = 0.0
+    duplicates: float = 0.0  # batches
+    shed: float = 0.0
+    faults: float = 0.0  # requests that were answered 5xx
+    recent_reports: tuple[float, ...] = ()  # reports a second in each of the last steps
 
 
 class History:
     """The totals of the last steps; the clock is the caller's."""
 
     def __init__(self) -> None:
-        self._steps: deque[tuple[float, Totals]] = deque(maxlen=STEPS_SHOWN + 1)
+        self._steps: deque[tuple[float, ...]] = deque(maxlen=_STEPS_SHOWN + 1)
 
-    def add(self, now: float, totals: Totals) -> None:
+    def add(self, now: float, values: MetricValues) -> None:
         """Remember the totals of a step."""
-        self._steps.append((now, totals))
+        faults = sum(n for (status, _), n in values.by("requests") if status.startswith("5"))
+        totals = map(values.total, ("requests", "reports", "duplicate_batches", "shed"))
+        self._steps.append((now, *totals, faults))
 
     def rates(self) -> Rates:
         """Return the rates of the last step; all zero as long as there weren't two."""
-        rates = [
-            (
-                end - start,
-                Totals(*((n - m) / (end - start) for n, m in zip(later, earlier, strict=True))),
-            )
-            for (start, earlier), (end, later) in pairwise(self._steps)
-        ]
-        seconds, last = rates[-1] if rates else (0.0, Totals())
-        return Rates(seconds, *last, tuple(step.reports for _, step in rates))
+        rates = []
+        for earlier, later in pairwise(self._steps):
+            seconds, *more = (n - m for n, m in zip(later, earlier, strict=True))
+            requests, reports, duplicates, shed, faults = (n / seconds for n in more)
+            rates.append(Rates(seconds, requests, reports, duplicates, shed, faults))
+        last = rates[-1] if rates else Rates()
+        return replace(last, recent_reports=tuple(step.reports for step in rates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +175,8 @@ class ServiceStatus:
 class Stored:
     """What the store holds, or held when it was last read."""
 
-    declared: Sequence[Declared] = ()  # days as `hundreds` returns them
-    days: Sequence[DayCount] = ()
+    declared: Sequence[Declared] = ()
+    days: Sequence[DayCount] = ()  # today's in hundreds
     size: int | None = None  # bytes on disk
     free: int | None = None  # bytes that are free there, if it is a disk of this machine
     unmixed_days: int = 0
@@ -207,148 +190,245 @@ def metric_statuses(
     registry: Registry, stored: Stored, values: MetricValues, today: dt.date
 ) -> tuple[MetricStatus, ...]:
     """Describe every metric that the registry or the store knows, in the order of their names."""
-    versions: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
-    for name, metric in registry.items():
-        versions[name][metric.version] = metric.definition
-    for declared in stored.declared:
-        versions[declared.metric][declared.version] = declared.definition
+    definitions = {(it.metric, it.version): it.definition for it in stored.declared}
+    for metric in registry.values():
+        definitions.setdefault((metric.name, metric.version), metric.definition)
+    last_days = [today - dt.timedelta(days=ago) for ago in reversed(range(_DAYS_SHOWN))]
     statuses = []
-    for name in sorted(versions):
+    for name in sorted({name for name, _ in definitions}):
         registered = registry.get(name)
-        counts = [count for count in stored.days if count.metric == name]
-        by_day: dict[dt.date, int] = defaultdict(int)
-        for count in counts:
-            by_day[count.day] += count.reports
-        last_days = (today - dt.timedelta(days=ago) for ago in reversed(range(DAYS_SHOWN)))
-        status = MetricStatus(
-            name=name,
-            description=registered.description if registered else "",
-            owner=registered.owner if registered else "",
-            days=tuple((day, by_day[day]) for day in last_days),
-            reports=sum(count.reports for count in counts),
-            improbable=int(values.of("improbable", name)),
-            counted=int(sum(n for labels, n in values.by("reports") if labels[0] == name)),
-            versions=tuple(
-                _version_status(
-                    MetricVersion(name, version),
-                    definition,
-                    registered is not None and registered.version == version,
-                    [count for count in counts if count.version == version],
+        of_metric = [count for count in stored.days if count.metric == name]
+        versions = []
+        for version in sorted((v for it, v in definitions if it == name), reverse=True):
+            counts = [count for count in of_metric if count.version == version]
+            days = [count.day for count in counts]
+            versions.append(
+                VersionStatus(
+                    version=version,
+                    definition=definitions[name, version],
+                    registered=registered is not None and registered.version == version,
+                    reports=sum(count.reports for count in counts),
+                    stored_bytes=sum(count.bytes for count in counts),
+                    first_day=min(days, default=None),
+                    last_day=max(days, default=None),
                 )
-                for version, definition in sorted(versions[name].items(), reverse=True)
-            ),
+            )
+        statuses.append(
+            MetricStatus(
+                name=name,
+                description=registered.description if registered else "",
+                owner=registered.owner if registered else "",
+                days=tuple(
+                    (day, sum(it.reports for it in of_metric if it.day == day)) for day in last_days
+                ),
+                reports=sum(version.reports for version in versions),
+                improbable=int(values.of("improbable_reports", name)),
+                counted=int(sum(n for labels, n in values.by("reports") if labels[0] == name)),
+                versions=tuple(versions),
+            )
         )
-        statuses.append(status)
     return tuple(statuses)
-
-
-def _version_status(
-    key: MetricVersion,
-    definition: Mapping[str, Any],
-    registered: bool,
-    counts: Sequence[DayCount],
-) -> VersionStatus:
-    days = [count.day for count in counts]
-    return VersionStatus(
-        version=key.version,
-        definition=definition,
-        registered=registered,
-        reports=sum(count.reports for count in counts),
-        stored_bytes=sum(count.bytes for count in counts),
-        first_day=min(days, default=None),
-        last_day=max(days, default=None),
-    )
-
-
-def hundreds(days: Sequence[DayCount], today: dt.date, coarse: Coarse) -> list[DayCount]:
-    """Return what may be shown of stored days: those that are over, and today's in hundreds."""
-    of_today = {count[:3]: count.reports for count in days if count.day >= today}
-    rounded = coarse(of_today)
-    found = []
-    for count in days:
-        if count.day < today:
-            found.append(count)
-        elif reports := rounded[count[:3]]:
-            size = count.bytes * reports // max(count.reports, 1)
-            found.append(count._replace(reports=reports, segments=0, bytes=size))
-    return found
 
 
 def task_statuses(values: MetricValues) -> tuple[TaskStatus, ...]:
     """Describe every task that ever ran."""
-    runs = {labels: int(n) for labels, n in values.by("upkeep") if n}
-    # The timestamp of a run is set just after its count, so it may still be 0 or the start's.
-    succeeded, failed = (
-        {
-            labels[0]: dt.datetime.fromtimestamp(when, dt.UTC)
-            for labels, when in values.by(name)
-            if when and (labels[0], result) in runs
-        }
-        for name, result in (("upkeep_success", "done"), ("upkeep_failure", "failed"))
-    )
+    runs = {labels: int(n) for labels, n in values.by("upkeep_runs") if n}
+
+    def last(task: str, result: str, outcome: str) -> dt.datetime | None:
+        # The timestamp of a run is set just after its count, so it may still be 0 or the start's.
+        at = values.of(f"upkeep_last_{outcome}_timestamp_seconds", task)
+        return dt.datetime.fromtimestamp(at, dt.UTC) if at and (task, result) in runs else None
+
     return tuple(
         TaskStatus(
             task,
             runs.get((task, "done"), 0) + runs.get((task, "failed"), 0),
             runs.get((task, "failed"), 0),
-            succeeded.get(task),
-            failed.get(task),
+            last(task, "done", "success"),
+            last(task, "failed", "failure"),
         )
-        for task in sorted({labels[0] for labels in runs})
+        for task in sorted({task for task, _ in runs})
     )
 
 
-def expiries(settings: Settings) -> list[Expiry]:
-    """Return all that ends, the first of each chain of certificates."""
-    found = [
-        *_last_days("ingest_key", {n: it.expires for n, it in settings.ingest_keys.items()}),
-        *_last_days("admin_token", {n: it.expires for n, it in settings.admin_tokens.items()}),
-    ]
-    if settings.tls_certificate and (ends := certificate_ends(settings.tls_certificate)):
-        found.append(Expiry("certificate", settings.tls_certificate.name, min(ends)))
-    return found
+def expiries(settings: Settings) -> Iterator[Expiry]:
+    """Yield all that ends, the first of each chain of certificates."""
+    days = [("ingest_key", name, it.expires) for name, it in settings.ingest_keys.items()]
+    days += [("admin_token", name, it.expires) for name, it in settings.admin_tokens.items()]
+    for kind, name, day in days:
+        if day:
+            yield Expiry(kind, name, dt.datetime.combine(day + _DAY, dt.time(), dt.UTC))
+    file = settings.tls_certificate
+    if file and (ends := certificate_ends(file)):
+        yield Expiry("certificate", file.name, min(ends))
 
 
-def _last_days(type_: str, days: dict[str, dt.date | None]) -> Iterator[Expiry]:
-    for name, day in days.items():
-        if day is not None:
-            yield Expiry(type_, name, dt.datetime.combine(day + _DAY, dt.time(), dt.UTC))
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_VALIDITY = re.compile(
+    rb"\x30.(?:\x17\x0d\d{12}|\x18\x0f\d{14})Z(?:\x17\x0d(\d{12})|\x18\x0f(\d{14}))Z", re.DOTALL
+)
+"""The dates of a certificate in DER (RFC 5280, section 4.1.2.5): a sequence of two times."""
 
 
 def certificate_ends(file: Path) -> list[dt.datetime]:
-    """Return when the certificates of a PEM file end; nothing of what can't be read."""
-    try:
-        text = file.read_text(encoding="ascii")
-        return [_not_after(ssl.PEM_cert_to_DER_cert(pem)) for pem in _PEM.findall(text)]
-    except (OSError, ValueError, IndexError):
-        return []
+    """Return when the certificates of a PEM file end; nothing if it can't be read.
 
-
-def _not_after(der: bytes) -> dt.datetime:
-    """Return the end of a certificate's validity (RFC 5280, section 4.1).
-
-    Python's ssl tells it of a peer's certificate alone, and that's all of X.509 that is needed.
+    Python's ssl gives the dates of a peer's certificate only.
     """
-    _, certificate, _ = _element(der)
-    _, fields, _ = _element(certificate)
-    tag, _, rest = _element(fields)
-    # The serial number, the algorithm and the issuer come before; the version may.
-    for _ in range(3 if tag == _VERSION else 2):
-        _, _, rest = _element(rest)
-    tag, validity, _ = _element(rest)
-    if tag != _SEQUENCE:
-        raise ValueError("no validity")
-    _, _, rest = _element(validity)
-    tag, moment, _ = _element(rest)
-    text = moment.decode("ascii")
-    if tag == _UTC_TIME:  # with two digits of the year, of which those up to 49 are after 2000
-        text = f"{'20' if text < '5' else '19'}{text}"
-    return dt.datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=dt.UTC)
+    ends = []
+    try:
+        for pem in _PEM.findall(file.read_text(encoding="ascii")):
+            if not (found := _VALIDITY.search(ssl.PEM_cert_to_DER_cert(pem))):
+                return []
+            # With two digits of the year, those up to 49 are after 2000.
+            short, long = (digits.decode() for digits in found.groups(b""))
+            text = long or f"{'20' if short < '5' else '19'}{short}"
+            ends.append(dt.datetime.strptime(text, "%Y%m%d%H%M%S").replace(tzinfo=dt.UTC))
+    except (OSError, ValueError):
+        return []
+    return ends
 
 
-def _element(data: bytes) -> tuple[int, bytes, bytes]:
-    tag, length, start = data[0], data[1], 2
-    if length & 0x80:
-        start += length & 0x7F
-        length = int.from_bytes(data[2:start])
-    return tag, data[start : start + length], data[start + length :]
+def render(status: ServiceStatus, refresh: int | None = None) -> str:
+    """Return the page.
+
+    `refresh`: seconds after which the browser loads it anew; None: never.
+    """
+    return _PAGE.render(
+        status=status,
+        refresh=refresh,
+        style=_STYLE,
+        concerns=list(_concerns(status)),
+        steps=_STEPS_SHOWN,
+    )
+
+
+def _concerns(status: ServiceStatus) -> Iterator[str]:
+    """Describe in sentences what an operator should look at; nothing if all is well."""
+    if status.store_fault:
+        yield f"The store can't be read: {status.store_fault}."
+    if failing := status.processes_not_reloaded:
+        yield (
+            f"The registry, the keys or the certificate are wrong: {number(failing)} "
+            f"process{'es' if failing > 1 else ''} couldn't read them again and went on with what "
+            "was in force. The log says why."
+        )
+    if status.rates.faults:
+        yield f"Requests are answered with a fault (5xx): {rate(status.rates.faults)} a second."
+    if status.rates.shed:
+        yield f"Requests are being turned away: {rate(status.rates.shed)} a second."
+    for expiry in status.expiries:
+        if expiry.at < status.at + _TOLD_BEFORE:
+            yield (
+                f"The {expiry.type.replace('_', ' ')} {expiry.name} "
+                f"{'ends' if expiry.at > status.at else 'ended'} on {expiry.at:%Y-%m-%d %H:%M} UTC."
+            )
+    for finding in status.findings:
+        yield f"{finding.label}: {finding.text}."
+    for task in status.upkeep:
+        if task.fails:
+            yield f"The task “{task.task}” failed when it last ran."
+    if refused := sum(n for _, reason, n in status.requests if reason == "unregistered"):
+        yield (
+            f"{counted(refused, 'request')} since the start had metrics or versions that "
+            "the registry doesn’t know. Clients keep these reports and try again for 13 days."
+        )
+    for metric in status.metrics:
+        if metric.improbable:
+            yield (
+                f"{metric.name}: {counted(metric.improbable, 'report')} since the start with an "
+                "improbable number of set bits."
+            )
+
+
+def number(value: float) -> str:
+    """Write a count: 12,345."""
+    return f"{round(value):,}"
+
+
+def rate(value: float) -> str:
+    """Write events a second with two or three digits that mean something."""
+    if value == 0:
+        return "0"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.01 else "< 0.01"
+
+
+def size(value: float | None) -> str:
+    """Write bytes: 1.2 MB."""
+    if value is None:
+        return "unknown"
+    if value < 1000:
+        return f"{value:.0f} B"
+    prefixes = ("", "k", "M", "G", "T", "P")
+    exponent = min(int(math.log10(value) // 3), len(prefixes) - 1)
+    return f"{value / 1000**exponent:.3g} {prefixes[exponent]}B"
+
+
+def seconds(value: float | None) -> str:
+    """Write an upper bound of a duration."""
+    if value is None:
+        return "none yet"
+    if math.isinf(value):
+        return "> 10 s"
+    return f"≤ {value * 1000:g} ms" if value < 1 else f"≤ {value:g} s"
+
+
+def duration(seconds: float) -> str:
+    """Write a time in the largest unit that it has one of: 10 minutes."""
+    for unit, length in (("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            n = seconds / length
+            return f"{n:.3g} {unit}{'s' if n != 1 else ''}"
+    return f"{seconds:.3g} seconds"
+
+
+def moment(value: dt.datetime | None) -> str:
+    """Write a time in UTC."""
+    return value.strftime("%Y-%m-%d %H:%M:%S UTC") if value else "never"
+
+
+def parameters(definition: Mapping[str, Any]) -> str:
+    """Write what reports were made with, without what the type brings: k = 128, h = 2."""
+    names = ["k", "h", "m", "f", "f0", "f1", "p", "q"]
+    if "response" in definition:
+        names += ["response", "size", "cells", "window", "chance", "low", "high"]
+    values = {name: definition[name] for name in names if name in definition}
+    return ", ".join(
+        f"{name} = {value:.6g}" if isinstance(value, float) else f"{name} = {value}"
+        for name, value in values.items()
+    )
+
+
+def bars(values: Sequence[float], highest: float) -> str:
+    """Return an SVG path of bars, each one wide, on a picture that is 1 high."""
+    scale = 1 / highest if highest > 0 else 0.0
+    return "".join(
+        f"M{i + 0.08:g} 1V{1 - min(value * scale, 1):.3f}H{i + 0.92:g}V1Z"
+        for i, value in enumerate(values)
+        if value > 0
+    )
+
+
+_STYLE = (
+    importlib.resources.files("hubbub.collector.operations")
+    .joinpath("templates/page.css")
+    .read_text(encoding="utf-8")
+)
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+
+CONTENT_SECURITY_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""What the page may do; a header of its answer."""
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.PackageLoader("hubbub.collector.operations"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_WRITERS = (number, rate, size, seconds, duration, moment, parameters, bars)
+_ENVIRONMENT.globals.update({write.__name__: write for write in _WRITERS})
+_PAGE = _ENVIRONMENT.get_template("page.html")

@@ -23,8 +23,8 @@ from aiohttp import web
 from hubbub.collector.access import AdminGate
 from hubbub.collector.config import Scope, Settings
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.operations.page import CONTENT_SECURITY_POLICY, render
-from hubbub.collector.operations.watching import Watch
+from hubbub.collector.operations.publishing import Watch
+from hubbub.collector.operations.status import CONTENT_SECURITY_POLICY, render
 from hubbub.collector.problems import Answer, RefusalError, problem, refusal, unexpected
 from hubbub.collector.serving.app import check_strictly
 from hubbub.collector.serving.connections import Connections, Limits, listening, to_response
