@@ -2,9 +2,9 @@
 
     uvicorn --app-dir docs/examples fastapi_app:app
 
-needs the extra hubbub[aiohttp]. The operator agrees, changes their mind and has everything
-forgotten on pages of the app, which you would protect. With several workers (`--workers 4`) each
-has its own `AsyncTelemetry`, and an answer reaches the others only when they start anew.
+The operator agrees, changes their mind and has everything forgotten on pages of the app, which you
+would protect. With several workers (`--workers 4`) each has its own `AsyncTelemetry`, and an answer
+reaches the others only when they start anew.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from factories import registry_toml
 from hubbub.simulations import Collector
 from hubbub.storage.files import locations
 from programs import forked_collector
-from service.drivers import DRIVERS, Opener
 
 if TYPE_CHECKING:
     from service.operators import Operator
@@ -77,10 +76,3 @@ def operator(tmp_path, s3) -> Operator:
     from service.operators import Operator
 
     return Operator(tmp_path, s3)
-
-
-@pytest.fixture(params=list(DRIVERS.values()), ids=list(DRIVERS))
-def opened(request) -> Opener:
-    """Open a client, driven by its threads or by an event loop."""
-    opener: Opener = request.param
-    return opener

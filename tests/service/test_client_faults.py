@@ -105,7 +105,7 @@ def test_event_loop_waits_for_no_transaction(tmp_path):
 
 ASYNC_FORKS = """
 import asyncio
-from hubbub.client.aio import AsyncTelemetry
+from hubbub.client import AsyncTelemetry
 
 async def deliver(telemetry, count):
     async with telemetry:

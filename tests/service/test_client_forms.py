@@ -10,7 +10,7 @@ import pytest
 
 from factories import make_metric, make_params, make_registry, make_report
 from http_servers import Answer, ScriptedServer, scripted_server
-from hubbub.client import Batch, batch_to_json
+from hubbub.client import Batch, Telemetry, batch_to_json
 from hubbub.client.transport import HttpSender, Outcome
 from hubbub.protocol import MEDIA_TYPE
 
@@ -45,9 +45,9 @@ def reports_of(batch: Batch) -> list[dict[str, Any]]:
     return reports
 
 
-def test_batches_are_compact_and_contain_the_reports_that_are_on_disk(tmp_path, opened):
+def test_batches_are_compact_and_contain_the_reports_that_are_on_disk(tmp_path):
     registry = make_registry(HOMEPAGE, SEARCH)
-    with scripted_server() as server, opened(registry, server.url, tmp_path) as telemetry:
+    with scripted_server() as server, Telemetry(registry, server.url, tmp_path) as telemetry:
         for number in range(20):
             telemetry.record("homepage", f"page {number}")
             telemetry.record("search", "x")
@@ -57,12 +57,12 @@ def test_batches_are_compact_and_contain_the_reports_that_are_on_disk(tmp_path, 
 
 
 @pytest.mark.parametrize("status", [400, 403, 406, 415])
-def test_what_does_not_understand_the_form_gets_the_batch_at_once_as_json(tmp_path, opened, status):
+def test_what_does_not_understand_the_form_gets_the_batch_at_once_as_json(tmp_path, status):
     """As an older collector, or a firewall before one, would answer."""
     answers = [Answer(status)]
     with (
         scripted_server(lambda n: answers[n] if n < len(answers) else Answer()) as server,
-        opened(make_registry(), server.url, tmp_path) as telemetry,
+        Telemetry(make_registry(), server.url, tmp_path) as telemetry,
     ):
         for number in (1, 2, 3):
             telemetry.record("homepage", "x")
@@ -77,12 +77,10 @@ def test_what_does_not_understand_the_form_gets_the_batch_at_once_as_json(tmp_pa
 
 
 @pytest.mark.parametrize("status", [400, 403, 415])
-def test_batch_that_json_does_not_help_is_dropped_for_what_json_was_answered(
-    tmp_path, opened, status
-):
+def test_batch_that_json_does_not_help_is_dropped_for_what_json_was_answered(tmp_path, status):
     with (
         scripted_server(lambda _: Answer(status)) as server,
-        opened(make_registry(), server.url, tmp_path) as telemetry,
+        Telemetry(make_registry(), server.url, tmp_path) as telemetry,
     ):
         telemetry.record("homepage", "x")
         assert telemetry.flush(30)

@@ -522,7 +522,7 @@ def test_aiohttp_program_delivers_until_it_is_terminated(tmp_path):
     script = """
 import socket
 from aiohttp import web
-from hubbub.client.aio import AsyncTelemetry
+from hubbub.client import AsyncTelemetry
 
 TELEMETRY = web.AppKey("telemetry", AsyncTelemetry)
 

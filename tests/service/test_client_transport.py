@@ -1,7 +1,6 @@
 """One attempt to deliver, against servers that behave well and badly."""
 
 import ast
-import asyncio
 import contextlib
 import datetime as dt
 import functools
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 
-import aiohttp
 import pytest
 import trustme
 
@@ -674,69 +672,6 @@ def test_login_and_key_are_not_in_the_error(proxy, kind, detail, monkeypatch):
     assert (error.kind, error.status) == (kind, None)
     assert error.detail.startswith(detail)
     assert not {"arthur", "dent", "zaphod"} & set(error.detail.replace(":", " ").split())
-
-
-def failure_of_aiohttp(
-    url: str, *, proxy: str | None = None, seconds: float | None = None, names: str | None = None
-) -> DeliveryFailure:
-    """Return how an exception is told that aiohttp raises (with a resolver that says `names`)."""
-
-    class Resolver(aiohttp.abc.AbstractResolver):
-        async def resolve(
-            self, *_question: object, **_options: object
-        ) -> list[aiohttp.abc.ResolveResult]:
-            raise OSError(None, names)
-
-        async def close(self) -> None:
-            """Nothing is open."""
-
-    async def post() -> None:
-        async with (
-            aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(resolver=Resolver() if names else None),
-                timeout=aiohttp.ClientTimeout(total=seconds),
-            ) as session,
-            session.post(url, data=batch_to_compact(BATCH), proxy=proxy) as response,
-        ):
-            await response.read()
-
-    with pytest.raises((aiohttp.ClientError, OSError, ValueError)) as raised:
-        asyncio.run(post())
-    return error_of(failure(raised.value, time.time()))
-
-
-def test_exceptions_of_aiohttp_are_told_like_our_own():
-    name = "http://hubbub.invalid"
-    assert failure_of_aiohttp(name)[:3] == error_of(HttpSender(name).send(BATCH))[:3]
-    with unreachable_port() as port:
-        refused = failure_of_aiohttp(f"http://127.0.0.1:{port}")
-    assert refused[:3] == ("connection", "Connection refused", None)
-    with blunt_server(b"", reset=True) as url:
-        assert failure_of_aiohttp(url)[:3] == ("connection", "Connection reset by peer", None)
-    with blunt_server(b"") as url:
-        ended = failure_of_aiohttp(url)
-    assert ended[:2] == ("connection", "no complete HTTP answer (ServerDisconnectedError)")
-    with blunt_server(b"HTTP/1.1 201 Created\r\nContent-Length: 20\r\n\r\n{") as url:
-        assert failure_of_aiohttp(url).kind == "connection"
-    with scripted_server(tls=server_context()) as server:
-        untrusted = error_of(HttpSender(server.url).send(BATCH))
-        assert failure_of_aiohttp(server.url)[:3] == untrusted[:3]
-        assert untrusted.kind == "TLS"
-    with blunt_port(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
-        not_tls = failure_of_aiohttp(f"https://127.0.0.1:{port}")
-    assert not_tls[:3] == ("TLS", "wrong version number", None)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        late = failure_of_aiohttp(f"http://127.0.0.1:{listener.getsockname()[1]}", seconds=0.2)
-    assert late[:3] == ("timeout", "no complete answer in time", None)
-    with blunt_port(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n") as port:
-        proxy = failure_of_aiohttp("https://hubbub.invalid", proxy=f"http://127.0.0.1:{port}")
-    assert proxy[:3] == ("connection", "the proxy refused a tunnel, with status 407", None)
-
-
-def test_names_that_another_resolver_of_aiohttp_cannot_find_are_told_as_that():
-    """With aiodns installed, aiohttp's resolver raises such errors, and no socket.gaierror."""
-    error = failure_of_aiohttp("http://hubbub.invalid", names="DNS server returned nothing")
-    assert error[:3] == ("DNS", "DNS server returned nothing", None)
 
 
 def test_exception_that_causes_itself_is_explained():

@@ -45,7 +45,6 @@ def test_examples_of_a_module_are_true(name, examples_folder, monkeypatch):
 
 def test_what_users_call_most_has_examples():
     assert {
-        "hubbub.client.aio",
         "hubbub.client.encoder",
         "hubbub.client.telemetry",
         "hubbub.client.testing",

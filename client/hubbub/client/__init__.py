@@ -1,7 +1,5 @@
 """The client that apps embed: values in, noisy reports out."""
 
-from typing import TYPE_CHECKING
-
 from hubbub.client.encoder import Encoder
 from hubbub.client.interface import (
     AsyncTelemetryProtocol,
@@ -11,7 +9,7 @@ from hubbub.client.interface import (
     TelemetryProtocol,
 )
 from hubbub.client.ledger import MetricSpending, Spending
-from hubbub.client.telemetry import Telemetry, consent_refusal
+from hubbub.client.telemetry import AsyncTelemetry, Telemetry, consent_refusal
 from hubbub.protocol.errors import (
     EncodingError,
     HubbubError,
@@ -26,12 +24,10 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.registry import Registry, check_compatible
 from hubbub.protocol.wire import Batch, Report, batch_to_json
 
-if TYPE_CHECKING:
-    from hubbub.client.aio import AsyncTelemetry as AsyncTelemetry
-
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncTelemetry",
     "AsyncTelemetryProtocol",
     "Batch",
     "Encoder",
@@ -58,12 +54,3 @@ __all__ = [
     "check_compatible",
     "consent_refusal",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Import `AsyncTelemetry` when it is asked for: threads need no aiohttp."""
-    if name == "AsyncTelemetry":
-        from hubbub.client.aio import AsyncTelemetry
-
-        return AsyncTelemetry
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,10 @@
 """What happens between memory, disk and collector, a step at a time.
 
 `DeliveryLoop` stores what was recorded, and decides what is sent when. It knows the disk and the
-clock but neither network nor threads: two threads (`telemetry`) or two tasks of asyncio (`aio`)
-drive it, one that stores and one that sends, and tests play a day of trouble in a moment.
-Invariants: what is charged is stored, and no report leaves that isn't charged; and what came to the
-disk after the sender had looked is seen before anything counts as settled.
+clock but neither network nor threads: two threads of `telemetry` drive it, one that stores and one
+that sends, and tests play a day of trouble in a moment. Invariants: what is charged is stored, and
+no report leaves that isn't charged; and what came to the disk after the sender had looked is seen
+before anything counts as settled.
 """
 
 from __future__ import annotations
@@ -131,10 +131,6 @@ class DeliveryLoop:
         self.postponed: str | None = None
         self._storing = threading.Lock()
         self._store_again_at = 0.0
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget what two lanes were doing that have ended, such as tasks of a loop."""
         self.is_flushing = self._retries = self._is_storing = False
         self.changes = self._quiet_at = 0
         self._may_fetch = False

@@ -158,7 +158,7 @@ class ClientLedger:
         self._registry = registry
         unlimited = registry.lifetime_epsilon is None
         self._budget = math.inf if unlimited else registry.lifetime_epsilon or 0.0
-        self._resets, self._restores = resets, restores
+        self.resets, self._restores = resets, restores
         self.revealing = set(revealing)
         self._rows: dict[AnswerKey, LedgerRow] = {}
         self._answers: Counter[tuple[str, int]] = Counter()
@@ -253,7 +253,7 @@ class ClientLedger:
             epsilon_any_history=math.fsum(metric.epsilon_any_history for metric in metrics),
             committed=math.fsum(metric.committed for metric in metrics),
             lifetime_epsilon=None if math.isinf(self._budget) else self._budget,
-            resets=self._resets,
+            resets=self.resets,
             restores=self._restores,
         )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import date  # not later: `status` is asked while Python unloads its modules, too
 from typing import NamedTuple
@@ -94,8 +93,7 @@ class Recorder:
     new client waits for its first period (mode "once"). `answers_all`: record as a client that is
     asked everything, at once: for previews and tests. `changed`: notified when the first or the
     `enough`-th recording waits, and at every change of state. `disabled`: why nothing is recorded,
-    if so. `unavailable`: why the state can't be opened for now, if so. `listener`: called where
-    `changed` is notified, for a driver that can't wait for a condition. `secret`: the client's,
+    if so. `unavailable`: why the state can't be opened for now, if so. `secret`: the client's,
     once the state is open. `asks`: whether something wasn't recorded because of a switch that was
     last asked for a day ago.
     """
@@ -106,7 +104,6 @@ class Recorder:
         self.registry = registry
         self.disabled: str | None = None
         self.unavailable: str | None = None
-        self.listener: Callable[[], object] | None = None
         self._max_pending = max_pending
         self._enough = enough
         self._development = development
@@ -183,11 +180,9 @@ class Recorder:
             )
 
     def notify(self) -> None:
-        """Wake all threads and tasks that wait for a change."""
+        """Wake all threads that wait for a change."""
         with self.changed:
             self.changed.notify_all()
-        if self.listener is not None:
-            self.listener()
 
     def disable(self, reason: str, level: str = "ERROR") -> None:
         """Stop recording, and log it: no more data will come."""

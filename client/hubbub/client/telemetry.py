@@ -1,10 +1,10 @@
 """What an app calls: `Telemetry(...).record("homepage", url)`.
 
-`BaseTelemetry` has start-up, consent, recording and accounts. `Telemetry` delivers with two daemon
-threads, which start with the first report: one stores, the other sends; `aio` does the same with
-two tasks. Values are encoded on the caller's thread, so no raw value ever waits in a queue. After
-start-up nothing here raises into the app or waits for disk or network: trouble is counted, logged
-once, and visible in `status()`.
+Two daemon threads deliver, which start with the first report: one stores, the other sends. Event
+loops use the same threads: `AsyncTelemetry` awaits what `Telemetry` waits for. Values are encoded
+on the caller's thread, so no raw value ever waits in a queue. After start-up nothing here raises
+into the app or waits for disk or network: trouble is counted, logged once, and visible in
+`status()`.
 
 Modules that only some apps need, or only with consent, are imported where they are used, so that
 importing the client stays cheap.
@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.forks import ORPHANED, after_fork, is_orphaned, no_fork, notice_fork
@@ -41,8 +41,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hubbub.client.outbox import Outbox
-    from hubbub.client.transport import DeliveryFailure, HttpSender
+    from hubbub.client.transport import DeliveryFailure
     from hubbub.protocol.switch import VerifyKey
+
+_P = ParamSpec("_P")
+_Result = TypeVar("_Result")
 
 EXIT_SECONDS = 2.0  # what people still wait for when they close an app
 SPOOL_SECONDS = 1.0  # a killed app loses at most the recordings of this time
@@ -72,7 +75,10 @@ def consent_refusal(consent: bool, environment: Mapping[str, str]) -> str | None
 
 
 class BaseTelemetry:
-    """Start-up, recording and accounts; see `Telemetry` for the parameters."""
+    """All but what is waited for; see `Telemetry` for the parameters."""
+
+    _writer: threading.Thread | None
+    _started: bool
 
     def __init__(
         self,
@@ -115,16 +121,13 @@ class BaseTelemetry:
 
             from hubbub.client.delivery import DeliveryLoop, DeliverySettings
             from hubbub.client.transport import (
-                check_endpoint,
-                check_ingest_key,
+                HttpSender,
                 is_in_the_clear,
                 origin_of,
                 switch_address,
             )
 
-        self._endpoint = endpoint
-        check_endpoint(endpoint)
-        check_ingest_key(ingest_key)
+        self._sender = HttpSender(endpoint, connect_timeout, read_timeout, ingest_key)
         self._switch_address = switch_address(switch, endpoint)
         self._switch_key: VerifyKey | None = None
         if switch_key is not None:
@@ -133,7 +136,6 @@ class BaseTelemetry:
 
             self._switch_key = VerifyKey.parse(switch_key)
             self._switch_key.require()
-        self._ingest_key = ingest_key
         self._on_error = on_error
         registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
         self._registry = registry.with_dimensions(dimensions or {}, strict=development)
@@ -153,6 +155,7 @@ class BaseTelemetry:
             switch_key=None if self._switch_address is None else str(self._switch_key or ""),
         )
         self._delivery = DeliveryLoop(self._recorder, self._folder, settings)
+        self._reset_after_fork()
         if is_in_the_clear(endpoint):
             sent = "reports and the ingest key" if ingest_key else "reports"
             log(
@@ -166,8 +169,19 @@ class BaseTelemetry:
             self._recorder.disabled = refusal
         else:
             self._delivery.open_state(raises=development)
-        self._prepare()
         _instances.add(self)
+        if self._delivery.on_disk and not self._recorder.disabled:
+            self._start()
+
+    def record(self, metric: str, value: Value) -> None:
+        """Report a value, in noise. Returns at once and never raises (but see `development`)."""
+        notice_fork()
+        self._recorder.record(metric, value)
+        recorder = self._recorder
+        if not self._started and (recorder.pending or recorder.unavailable or recorder.asks):
+            self._start()
+        if self._delivery.postponed and not (self._writer and self._writer.is_alive()):
+            self._delivery.store_now()
 
     def status(self) -> Status:
         """Return counters and, if recording is off, the reason; waits for nothing."""
@@ -184,7 +198,7 @@ class BaseTelemetry:
                 disabled=recorder.disabled or recorder.unavailable,
                 last_error=self._delivery.last_error,
                 first_periods=recorder.first_periods(),
-                postponed=self._why_postponed(),
+                postponed=self._delivery.postponed,
             )
 
     def ledger(self) -> Spending:
@@ -229,7 +243,6 @@ class BaseTelemetry:
         """
         from hubbub.client import explanations
         from hubbub.client.state import is_reported_today
-        from hubbub.client.transport import RequestEncoder
 
         recorder = self._recorder
         if recorder.secret is None:
@@ -238,7 +251,7 @@ class BaseTelemetry:
             recorder.open(os.urandom(SECRET_BYTES), Account(self._registry))
         # The report by `record`'s own code, and whether it would be sent.
         report, decision = recorder.preview(metric, value)
-        request = RequestEncoder().encode(Batch((report,)))
+        request = self._sender.compact_request(Batch((report,)))
         entry_metric = self._registry[metric]
         refusal = self._recorder.disabled or self._recorder.unavailable or decision.refusal or None
         if refusal is None and is_reported_today(self._folder, self._registry, metric):
@@ -309,28 +322,14 @@ class BaseTelemetry:
                 with suppress(OtherApplicationError):  # which is known and logged by now
                     delivery.open_state(raises=self._development)
             delivery.retry()
-            if self._is_to_be_resumed() and not recorder.disabled:
+            if delivery.on_disk and not recorder.disabled:
                 self._start()
-
-    def _prepare(self) -> None:
-        raise NotImplementedError
-
-    def _reset_after_fork(self) -> None:
-        raise NotImplementedError
-
-    def _start(self) -> None:
-        raise NotImplementedError
-
-    def _is_to_be_resumed(self) -> bool:
-        raise NotImplementedError
-
-    def _why_postponed(self) -> str | None:
-        return self._delivery.postponed
 
     def _forget(self) -> str:
         from hubbub.client.explanations import describe_forgetting
         from hubbub.client.state import delete_state
 
+        self._close(0)
         try:
             spending = self.ledger()
         except (StateError, UnavailableError):
@@ -341,6 +340,153 @@ class BaseTelemetry:
         self._delivery.on_disk = 0
         delete_state(self._folder, self._registry.application)
         return describe_forgetting(spending)
+
+    def _flush(self, timeout: float) -> bool:
+        return self._flush_until(self._delivery.is_settled, timeout)
+
+    def _close(self, timeout: float) -> None:
+        deadline = time.monotonic() + max(timeout, EXIT_SECONDS)
+        self._send_what_waits(timeout)
+        self._delivery.close(CLOSED)
+        self._join(deadline)
+
+    def _send_what_waits(self, timeout: float) -> None:
+        if timeout > 0 and self._started:
+            self._flush_until(self._delivery.is_idle, timeout)
+
+    def _flush_until(self, reached: Callable[[], bool], timeout: float) -> bool:
+        """Send what waits, now; return whether a state was reached in time."""
+        notice_fork()
+        if self._recorder.disabled or self._delivery.closed:
+            return False
+        self._start()
+        if not self._started:  # what can be done without threads is done
+            return False
+        with self._recorder.changed:
+            self._delivery.begin_flush()
+            in_time = self._recorder.changed.wait_for(reached, timeout)
+            self._delivery.end_flush()
+            return in_time
+
+    def _end(self) -> None:
+        self._delivery.postponed = (
+            "Python is shutting down; reports are stored, and sent after the next start"
+        )
+        self._delivery.close()
+
+    def _join(self, deadline: float) -> None:
+        if self._writer is not None:
+            self._writer.join(max(0.0, deadline - time.monotonic()))
+
+    def _start(self) -> None:
+        with self._recorder.changed:
+            if self._started or self._delivery.closed:
+                return
+            self._started = True  # before a signal handler records and begins this once more
+            try:
+                if self._writer is None:
+                    self._writer = self._start_thread(self._write, "hubbub disk")
+                self._start_thread(self._send, "hubbub network")
+                self._delivery.postponed = None
+            except RuntimeError as error:  # too many threads, or Python is shutting down
+                self._started = False
+                if self._delivery.postponed is None:
+                    log(
+                        "WARNING",
+                        f"hubbub stores reports, to send them after the next start: {error}",
+                    )
+                self._delivery.postponed = (
+                    f"{error}; reports are stored, and sent after the next start"
+                )
+
+    def _start_thread(self, work: Callable[[Outbox], None], name: str) -> threading.Thread:
+        thread = threading.Thread(target=self._with_store, args=(work,), name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _with_store(self, work: Callable[[Outbox], None]) -> None:
+        """Do a thread's work with its own connection, as long as the state can be trusted."""
+        former = None
+        while True:
+            try:
+                with self._opening:
+                    outbox = self._delivery.open(former)
+                former = outbox.secret
+                with closing(outbox):
+                    work(outbox)
+                return
+            except UnavailableError as error:
+                self._delivery.note_unavailable(error)
+                self._pause(self._delivery.RETRY_DISK_SECONDS)
+            except ReplacedSecretError:
+                continue
+            except Exception as error:  # an app must never fail because of telemetry
+                if not self._delivery.closed:
+                    self._delivery.fail(error)
+                return
+            if self._delivery.closed:
+                return
+
+    def _write(self, outbox: Outbox) -> None:
+        """Store reports until closed (one thread)."""
+        delivery = self._delivery
+        while True:
+            self._wait(delivery.has_work)
+            self._wait(delivery.is_time_to_store, SPOOL_SECONDS)
+            done = delivery.store(outbox) is not None
+            has_more = bool(self._recorder.pending) or delivery.withdrawn
+            if delivery.closed and not (done and has_more):
+                return
+            if not done:
+                self._pause(delivery.RETRY_DISK_SECONDS)
+
+    def _send(self, outbox: Outbox) -> None:
+        """Bring batches to the collector until closed (another thread)."""
+        while not self._delivery.closed:
+            # Before the disk is read, or a report would be overlooked.
+            seen = self._delivery.changes
+            seconds = IDLE_SECONDS
+            if self._delivery.may_send():
+                try:
+                    seconds = self._send_once(outbox, seen)
+                except UnavailableError:
+                    seconds = self._delivery.RETRY_DISK_SECONDS
+            if seconds:
+                self._wait(partial(self._delivery.is_time_to_send, seen), seconds)
+
+    def _send_once(self, outbox: Outbox, seen: int) -> float:
+        """Send a batch or ask for the switch, if that is due; return seconds until the next."""
+        from hubbub.client.delivery import Fetch
+
+        delivery = self._delivery
+        step = delivery.next_step(outbox)
+        if isinstance(step, float):
+            delivery.end_sending(seen)
+            return step
+        with no_fork():
+            self._sender.prepare()
+        if isinstance(step, Fetch):
+            got = self._sender.fetch(self._switch_address or "")
+            delivery.obey(outbox, got, self._switch_key)
+            return 0.0
+        answer = self._sender.send(step.batch)
+        delivery.note(answer, self._on_error)
+        delivery.settle(outbox, step, answer)
+        if answer.is_to_be_repeated:
+            delivery.end_sending(seen)
+        return 0.0
+
+    def _wait(self, until: Callable[[], bool], seconds: float | None = None) -> None:
+        with self._recorder.changed:
+            self._recorder.changed.wait_for(until, seconds)
+
+    def _pause(self, seconds: float) -> None:
+        self._wait(lambda: self._delivery.closed, seconds)
+
+    def _reset_after_fork(self) -> None:
+        self._writer = None
+        self._started = False
+        self._opening = threading.Lock()
 
 
 class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignore=PR02
@@ -411,63 +557,26 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
     None
     """
 
-    _sender: HttpSender
-    _writer: threading.Thread | None
-    _started: bool
-    _opening: threading.Lock
-
-    def record(self, metric: str, value: Value) -> None:
-        """Report a value, in noise. Returns at once and never raises (but see `development`)."""
-        notice_fork()
-        self._recorder.record(metric, value)
-        recorder = self._recorder
-        if not self._started and (recorder.pending or recorder.unavailable or recorder.asks):
-            self._start()
-        if self._delivery.postponed and not (self._writer and self._writer.is_alive()):
-            self._delivery.store_now()
-
     def flush(self, timeout: float = 10.0) -> bool:
         """Send what waits, now; return whether everything was settled within `timeout` seconds."""
-        return self._flush_until(self._delivery.is_settled, timeout)
+        return self._flush(timeout)
 
     def close(self, timeout: float = EXIT_SECONDS) -> None:
         """Send what waits, for at most `timeout` seconds and until an attempt fails, then stop.
 
         What is left stays on disk. Later calls of `record` are dropped.
         """
-        deadline = time.monotonic() + max(timeout, EXIT_SECONDS)
-        self._send_what_waits(timeout)
-        self._delivery.close(CLOSED)
-        self._join(deadline)
+        self._close(timeout)
 
-    def _send_what_waits(self, timeout: float) -> None:
-        if timeout > 0 and self._started:
-            self._flush_until(self._delivery.is_idle, timeout)
+    def forget(self) -> str:
+        """Delete this client's secret, ledger and unsent reports; return what that means.
 
-    def _flush_until(self, reached: Callable[[], bool], timeout: float) -> bool:
-        """Send what waits, now; return whether a state was reached in time."""
-        notice_fork()
-        if self._recorder.disabled or self._delivery.closed:
-            return False
-        self._start()
-        if not self._started:  # what can be done without threads is done
-            return False
-        with self._recorder.changed:
-            self._delivery.begin_flush()
-            in_time = self._recorder.changed.wait_for(reached, timeout)
-            self._delivery.end_flush()
-            return in_time
-
-    def _end(self) -> None:
-        self._delivery.postponed = (
-            "Python is shutting down; reports are stored, and sent after the next start"
-        )
-        self._delivery.close()
-
-    def _join(self, deadline: float) -> None:
-        if self._writer is not None:
-            self._writer.join(max(0.0, deadline - time.monotonic()))
-        _to_be_closed.discard(self)
+        Raises
+        ------
+        StateError, UnavailableError
+            If a file can't be removed.
+        """
+        return self._forget()
 
     def __enter__(self) -> Self:
         """Return the object itself."""
@@ -477,146 +586,55 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         """Close."""
         self.close()
 
-    def forget(self) -> str:
-        """Delete this client's secret, ledger and unsent reports; return what that means.
 
-        Raises
-        ------
-        StateError
-            If a file can't be removed.
-        """
-        self.close(0)
-        return self._forget()
+class AsyncTelemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignore=PR02
+    """`Telemetry` for event loops: what takes time is done by threads, and awaited.
 
-    def _prepare(self) -> None:
-        from hubbub.client.transport import HttpSender
+    Takes the parameters of `Telemetry`; `on_error` is called on the thread that sends. Leaving its
+    context, ``async with AsyncTelemetry(...) as telemetry``, closes it: that flushes for up to two
+    seconds, and what is left stays on disk for the next start.
 
-        settings = self._delivery.settings
-        self._sender = HttpSender(
-            self._endpoint,
-            settings.connect_timeout,
-            settings.read_timeout,
-            self._ingest_key,
-        )
-        self._reset_after_fork()
-        _to_be_closed.add(self)
-        if self._delivery.on_disk and not self._recorder.disabled:
-            self._start()
+    Examples
+    --------
+    >>> import asyncio
+    >>> async def main():
+    ...     endpoint = "https://telemetry.example.com"
+    ...     async with AsyncTelemetry("metrics.toml", endpoint, "state") as telemetry:
+    ...         return telemetry.preview("theme", "dark").refusal
+    >>> print(asyncio.run(main()))
+    None
+    """
 
-    def _is_to_be_resumed(self) -> bool:
-        return self._delivery.on_disk > 0
+    async def flush(self, timeout: float = 10.0) -> bool:
+        """As `Telemetry.flush`."""
+        return await _off_loop(self._flush, timeout)
 
-    def _start(self) -> None:
-        with self._recorder.changed:
-            if self._started or self._delivery.closed:
-                return
-            self._started = True  # before a signal handler records and begins this once more
-            try:
-                if self._writer is None:
-                    self._writer = self._start_thread(self._write, "hubbub disk")
-                self._start_thread(self._send, "hubbub network")
-                self._delivery.postponed = None
-            except RuntimeError as error:  # too many threads, or Python is shutting down
-                self._started = False
-                if self._delivery.postponed is None:
-                    log(
-                        "WARNING",
-                        f"hubbub stores reports, to send them after the next start: {error}",
-                    )
-                self._delivery.postponed = (
-                    f"{error}; reports are stored, and sent after the next start"
-                )
+    async def close(self, timeout: float = EXIT_SECONDS) -> None:
+        """As `Telemetry.close`; goes on if it is cancelled."""
+        await _off_loop(self._close, timeout)
 
-    def _start_thread(self, work: Callable[[Outbox], None], name: str) -> threading.Thread:
-        thread = threading.Thread(target=self._with_store, args=(work,), name=name, daemon=True)
-        thread.start()
-        return thread
+    async def forget(self) -> str:
+        """As `Telemetry.forget`."""
+        return await _off_loop(self._forget)
 
-    def _with_store(self, work: Callable[[Outbox], None]) -> None:
-        """Do a thread's work with its own connection, as long as the state can be trusted."""
-        former = None
-        while True:
-            try:
-                with self._opening:
-                    outbox = self._delivery.open(former)
-                former = outbox.secret
-                with closing(outbox):
-                    work(outbox)
-                return
-            except UnavailableError as error:
-                self._delivery.note_unavailable(error)
-                self._pause(self._delivery.RETRY_DISK_SECONDS)
-            except ReplacedSecretError:
-                continue
-            except Exception as error:  # an app must never fail because of telemetry
-                if not self._delivery.closed:
-                    self._delivery.fail(error)
-                return
-            if self._delivery.closed:
-                return
+    async def __aenter__(self) -> Self:
+        """Return the object itself."""
+        return self
 
-    def _write(self, outbox: Outbox) -> None:
-        """Store reports until closed (one thread)."""
-        delivery = self._delivery
-        while True:
-            self._wait(delivery.has_work)
-            self._wait(delivery.is_time_to_store, SPOOL_SECONDS)
-            done = delivery.store(outbox) is not None
-            has_more = bool(self._recorder.pending) or delivery.withdrawn
-            if delivery.closed and not (done and has_more):
-                return
-            if not done:
-                self._pause(delivery.RETRY_DISK_SECONDS)
+    async def __aexit__(self, *_error: object) -> None:
+        """Close."""
+        await self.close()
 
-    def _send(self, outbox: Outbox) -> None:
-        """Bring batches to the collector until closed (another thread)."""
-        while not self._delivery.closed:
-            seen = (
-                self._delivery.changes
-            )  # before the disk is read, or a report would be overlooked
-            seconds = IDLE_SECONDS
-            if self._delivery.may_send():
-                try:
-                    seconds = self._send_once(outbox, seen)
-                except UnavailableError:
-                    seconds = self._delivery.RETRY_DISK_SECONDS
-            if seconds:
-                self._wait(partial(self._delivery.is_time_to_send, seen), seconds)
 
-    def _send_once(self, outbox: Outbox, seen: int) -> float:
-        """Send a batch or ask for the switch, if that is due; return seconds until the next."""
-        with no_fork():
-            from hubbub.client.delivery import Fetch
+async def _off_loop(work: Callable[_P, _Result], *args: _P.args, **kwargs: _P.kwargs) -> _Result:
+    """Do work on a thread, or on this one if there can be no other."""
+    import asyncio
 
-        delivery = self._delivery
-        step = delivery.next_step(outbox)
-        if isinstance(step, float):
-            delivery.end_sending(seen)
-            return step
-        with no_fork():
-            self._sender.prepare()
-        if isinstance(step, Fetch):
-            got = self._sender.fetch(self._switch_address or "")
-            delivery.obey(outbox, got, self._switch_key)
-            return 0.0
-        answer = self._sender.send(step.batch)
-        delivery.note(answer, self._on_error)
-        delivery.settle(outbox, step, answer)
-        if answer.is_to_be_repeated:
-            delivery.end_sending(seen)
-        return 0.0
-
-    def _wait(self, until: Callable[[], bool], seconds: float | None = None) -> None:
-        with self._recorder.changed:
-            self._recorder.changed.wait_for(until, seconds)
-
-    def _pause(self, seconds: float) -> None:
-        self._wait(lambda: self._delivery.closed, seconds)
-
-    def _reset_after_fork(self) -> None:
-        self._writer = None
-        self._started = False
-        self._opening = threading.Lock()
+    try:
+        future = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
+    except RuntimeError:  # too many threads, or Python is shutting down
+        return work(*args, **kwargs)
+    return await future
 
 
 def _check_arguments(metrics: object, state_dir: object, numbers: Mapping[str, object]) -> None:
@@ -631,14 +649,13 @@ def _check_arguments(metrics: object, state_dir: object, numbers: Mapping[str, o
 
 
 _instances: weakref.WeakSet[BaseTelemetry] = weakref.WeakSet()
-_to_be_closed: weakref.WeakSet[Telemetry] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
     """Send what waits and end all threads; who still records stores that without them."""
     deadline = time.monotonic() + EXIT_SECONDS
-    instances = list(_to_be_closed)
+    instances = [instance for instance in _instances if not instance._delivery.closed]
     for instance in instances:
         instance._send_what_waits(max(0.0, deadline - _WRITE_SECONDS - time.monotonic()))
         instance._end()

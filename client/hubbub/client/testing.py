@@ -13,12 +13,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
 from hubbub.client.encoder import SECRET_BYTES
-from hubbub.client.ledger import Account, AnswerKey, ClientLedger
-from hubbub.client.recorder import CLOSED, FORGOTTEN, WITHDRAWN
-from hubbub.client.telemetry import BaseTelemetry
+from hubbub.client.ledger import Account
+from hubbub.client.recorder import CLOSED, FORGOTTEN
+from hubbub.client.telemetry import AsyncTelemetry, BaseTelemetry, Telemetry
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry
 
@@ -29,11 +28,15 @@ _NO_FOLDER = os.devnull  # nothing can be made in it
 class _Double(BaseTelemetry):
     """What both doubles share; see `RecordingTelemetry`."""
 
+    _account: Account
+    _throwaway_secret: bytes
+
     def __init__(self, metrics: Registry | str | Path, *, consent: bool = True) -> None:
         # Without consent the real constructor opens nothing and asks no environment.
         super().__init__(metrics, _NOWHERE, _NO_FOLDER, consent=False, development=True)
         self._recorder.answers_all = True
         self.calls: list[tuple[str, Value]] = []
+        self._open(Account(self._registry))
         self.set_consent(consent)
 
     def record(self, metric: str, value: Value) -> None:
@@ -47,8 +50,12 @@ class _Double(BaseTelemetry):
             # An app may go on to change its mapping; the call was about what it held.
             kept = dict(value) if isinstance(value, Mapping) else value
             self.calls.append((metric, kept))
-        if self._is_delivering():
-            self._deliver()
+        # All that is recorded counts as delivered at once.
+        recordings = self._recorder.drain(self._throwaway_secret)
+        self._account = self._account.copy()
+        charges = self._account.charge(recordings)
+        self._recorder.settle(self._account, charges)
+        self._recorder.delivered += len(charges.admitted)
 
     def values(self, metric: str) -> list[Value]:
         """Return what was recorded of one metric."""
@@ -56,15 +63,9 @@ class _Double(BaseTelemetry):
 
     def reset(self) -> None:
         """Draw a new secret; what was spent stays in the ledger, which counts the reset."""
-        before = self._account.ledger
-        rows = [before.row(answer) for answer in self._answers]
-        resets = before.spending().resets + 1
-        self._open(
-            Account(
-                self._registry,
-                ClientLedger(self._registry, rows, resets, revealing=before.revealing),
-            )
-        )
+        ledger = self._account.ledger.copy()
+        ledger.resets += 1
+        self._open(Account(self._registry, ledger))
 
     def set_consent(self, consent: bool) -> None:
         """Take the user's new answer, whatever the tests' environment holds."""
@@ -74,37 +75,27 @@ class _Double(BaseTelemetry):
             self._recorder.disabled = None
         elif self._recorder.disabled is None:
             self._recorder.disable("no consent", "INFO")
-            self._recorder.drop_pending(WITHDRAWN)
-
-    def _prepare(self) -> None:
-        self._answers: set[AnswerKey] = set()
-        self._open(Account(self._registry))
 
     def _open(self, account: Account) -> None:
         self._account, self._throwaway_secret = account, os.urandom(SECRET_BYTES)
         self._recorder.open(self._throwaway_secret, account)
 
-    def _is_delivering(self) -> bool:
-        return True
+    def _flush(self, timeout: float) -> bool:  # noqa: ARG002 (as in Telemetry)
+        return self._recorder.disabled is None
 
-    def _deliver(self) -> None:
-        recordings = self._recorder.drain(self._throwaway_secret)
-        self._account = self._account.copy()
-        charges = self._account.charge(recordings)
-        self._answers.update(cached.answer for cached in charges.admitted)
-        self._recorder.settle(self._account, charges)
-        self._recorder.delivered += len(charges.admitted)
+    def _close(self, timeout: float) -> None:  # noqa: ARG002 (as in Telemetry)
+        self._delivery.close(CLOSED)
 
     def _forget(self) -> str:
         from hubbub.client.explanations import describe_forgetting
 
         words = describe_forgetting(self.ledger())
-        self._recorder.drop_pending(FORGOTTEN)
-        self._prepare()
+        self._delivery.close(FORGOTTEN)
+        self._open(Account(self._registry))
         return words
 
 
-class RecordingTelemetry(_Double):  # as of Telemetry: numpydoc ignore=PR02
+class RecordingTelemetry(_Double, Telemetry):  # as of Telemetry: numpydoc ignore=PR02
     """Stands in for `Telemetry`: no state, no thread, no network.
 
     What it records counts as delivered at once.
@@ -134,32 +125,9 @@ class RecordingTelemetry(_Double):  # as of Telemetry: numpydoc ignore=PR02
     hubbub.protocol.errors.UnknownCategoryError: value: must be one of the categories ...
     """
 
-    def flush(self, timeout: float = 10.0) -> bool:  # noqa: ARG002 (as in Telemetry)
-        """Return whether there is consent and it isn't closed: there is nothing to wait for."""
-        return self._recorder.disabled is None
 
-    def close(self, timeout: float = 2.0) -> None:  # noqa: ARG002 (as in Telemetry)
-        """Drop later calls."""
-        self._delivery.close(CLOSED)
-
-    def forget(self) -> str:
-        """Close, empty the ledger and return what that means; `calls` stays."""
-        self._delivery.close(FORGOTTEN)
-        return self._forget()
-
-    def __enter__(self) -> Self:
-        """Return the object itself."""
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Close."""
-        self.close()
-
-
-class AsyncRecordingTelemetry(_Double):  # as of Telemetry: numpydoc ignore=PR02
-    """Stands in for `AsyncTelemetry`: no state, no task, no network.
-
-    What it records counts as delivered once its context is entered, and waits until then.
+class AsyncRecordingTelemetry(_Double, AsyncTelemetry):  # as of Telemetry: numpydoc ignore=PR02
+    """Stands in for `AsyncTelemetry`, as `RecordingTelemetry` for `Telemetry`.
 
     Parameters
     ----------
@@ -172,32 +140,3 @@ class AsyncRecordingTelemetry(_Double):  # as of Telemetry: numpydoc ignore=PR02
     calls : list of (metric, value)
         As in `RecordingTelemetry`.
     """
-
-    _entered = False
-
-    async def flush(self, timeout: float = 10.0) -> bool:  # noqa: ARG002 (as in AsyncTelemetry)
-        """Return whether there is consent and the context is entered."""
-        return self._entered and self._recorder.disabled is None
-
-    async def close(self, timeout: float = 2.0) -> None:  # noqa: ARG002 (as in AsyncTelemetry)
-        """Drop later calls, if the context was entered."""
-        if self._entered:
-            self._delivery.close(CLOSED)
-
-    async def forget(self) -> str:
-        """Close, empty the ledger and return what that means; `calls` stays."""
-        self._delivery.close(FORGOTTEN)
-        return self._forget()
-
-    async def __aenter__(self) -> Self:
-        """Begin to deliver."""
-        self._entered = True
-        self._deliver()
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        """Close."""
-        await self.close()
-
-    def _is_delivering(self) -> bool:
-        return self._entered

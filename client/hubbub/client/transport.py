@@ -33,7 +33,6 @@ SWITCH_HEADERS = {"User-Agent": "hubbub", "Accept-Encoding": "identity"}
 SWITCH_BYTES = 65_537  # one more than any switch has: what is longer is malformed
 MAX_ANSWER = 1_048_576  # a 422 may name every report of a large batch
 _JSON = "application/json"
-_GZIP = "gzip"
 _COMPRESS_ABOVE = 1024  # less fits into one packet anyway
 _WORTH_COMPRESSING = 0.75
 """Noise hardly shrinks: a compact body is compressed only if this part of it remains at most."""
@@ -127,53 +126,6 @@ class BatchRequest(NamedTuple):
     headers: dict[str, str]  # nothing about the machine
 
 
-class RequestEncoder:
-    """Makes requests of batches, with the ingest key if there is one (ValueError)."""
-
-    def __init__(self, ingest_key: str | None = None) -> None:
-        check_ingest_key(ingest_key)
-        self._headers = {"User-Agent": "hubbub"}
-        if ingest_key is not None:
-            self._headers["Authorization"] = f"Bearer {ingest_key}"
-
-    def encode(self, batch: Batch) -> BatchRequest:
-        """Return the request that delivers a batch, whose reports are in ascending order."""
-        from hubbub.protocol import wire
-
-        data = wire.batch_to_compact(batch)
-        if len(data) > _COMPRESS_ABOVE:
-            compressed = _compressed(data)
-            if len(compressed) <= _WORTH_COMPRESSING * len(data):
-                return self._request(compressed, wire.MEDIA_TYPE, _GZIP)
-        return self._request(data, wire.MEDIA_TYPE)
-
-    def encode_again(self, batch: Batch, answer: Answer) -> BatchRequest | None:
-        """Return a request in JSON, if the answer may mean that the compact form isn't known.
-
-        Firewalls may know less than the collector behind them. The next batch is compact again.
-        """
-        status = None if answer.error is None else answer.error.status
-        refused = answer.outcome is Outcome.REFUSED and status in _UNKNOWN_FORM_STATUSES
-        if not refused:
-            return None
-        from hubbub.protocol.wire import batch_to_json
-
-        data = batch_to_json(batch)
-        if len(data) > _COMPRESS_ABOVE:
-            return self._request(_compressed(data), _JSON, _GZIP)
-        return self._request(data, _JSON)
-
-    def _request(self, data: bytes, media_type: str, encoding: str = "") -> BatchRequest:
-        headers = {"Content-Type": media_type, **self._headers}
-        return BatchRequest(data, headers | ({"Content-Encoding": encoding} if encoding else {}))
-
-
-def _compressed(data: bytes) -> bytes:
-    import gzip
-
-    return gzip.compress(data, mtime=0)
-
-
 def classify_response(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
     """Return what an HTTP answer means; `now`: seconds since the epoch."""
     document = _json_object(body)
@@ -225,16 +177,6 @@ def switch_address(switch: str | bool | None, endpoint: str) -> str | None:
     return switch
 
 
-def switch_answer(
-    status: int, headers: Mapping[str, str], body: bytes, now: float
-) -> bytes | Answer:
-    """Return the switch's file, of which at most `SWITCH_BYTES` were read, or why there is none."""
-    if status == 200:
-        return body
-    error = DeliveryFailure(*_explain(status, headers, {}), status, now)
-    return Answer(Outcome.RETRY, error=error)
-
-
 def failure(error: BaseException, now: float) -> Answer:
     """Return the result of an attempt that ended in an exception: retry, for this reason.
 
@@ -244,7 +186,7 @@ def failure(error: BaseException, now: float) -> Answer:
     import ssl
 
     chain = _causes(error)
-    names = [cause for cause in chain if _is_about_a_name(cause, socket.gaierror)]
+    names = [cause for cause in chain if isinstance(cause, (socket.gaierror, UnicodeError))]
     tls = [cause for cause in chain if isinstance(cause, ssl.SSLError)]
     timeouts = [cause for cause in chain if isinstance(cause, TimeoutError)]
     # The innermost cause that has a kind, by the order in which an attempt meets them.
@@ -297,7 +239,10 @@ class HttpSender:
         ingest_key: str | None = None,
     ) -> None:
         self._url = check_endpoint(endpoint)
-        self._encoder = RequestEncoder(ingest_key)
+        check_ingest_key(ingest_key)
+        self._headers = {"User-Agent": "hubbub"}
+        if ingest_key is not None:
+            self._headers["Authorization"] = f"Bearer {ingest_key}"
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
         self._opener: OpenerDirector | None = None
@@ -308,37 +253,64 @@ class HttpSender:
 
     def send(self, batch: Batch) -> Answer:
         """Try once; never raises for anything that the network or the server does."""
-        request = self._encoder.encode(batch)
-        answer = self._attempt(request)
-        if again := self._encoder.encode_again(batch, answer):
-            answer = self._attempt(again)
+        answer = self._post(self.compact_request(batch))
+        status = None if answer.error is None else answer.error.status
+        # Firewalls may know less than the collector behind them. The next batch is compact again.
+        if answer.outcome is Outcome.REFUSED and status in _UNKNOWN_FORM_STATUSES:
+            from hubbub.protocol.wire import batch_to_json
+
+            answer = self._post(self._request(batch_to_json(batch), _JSON))
         return answer
 
-    def _attempt(self, request: BatchRequest) -> Answer:
+    def fetch(self, address: str) -> bytes | Answer:
+        """Return the switch's file, or why there is none (never raises, as `send`)."""
+        got = self._exchange(address, SWITCH_HEADERS, most=SWITCH_BYTES)
+        if isinstance(got, Answer):
+            return got
+        status, headers, body = got
+        if status == 200:
+            return body
+        error = DeliveryFailure(*_explain(status, headers, {}), status, time.time())
+        return Answer(Outcome.RETRY, error=error)
+
+    def compact_request(self, batch: Batch) -> BatchRequest:
+        """Return the request that delivers a batch, whose reports are in ascending order."""
+        from hubbub.protocol import wire
+
+        return self._request(wire.batch_to_compact(batch), wire.MEDIA_TYPE, _WORTH_COMPRESSING)
+
+    def _request(self, data: bytes, media_type: str, worth: float = 1.0) -> BatchRequest:
+        """Return a request, compressed if at most this part of the body remains."""
+        headers = {"Content-Type": media_type, **self._headers}
+        if len(data) > _COMPRESS_ABOVE:
+            import gzip
+
+            compressed = gzip.compress(data, mtime=0)
+            if len(compressed) <= worth * len(data):
+                return BatchRequest(compressed, headers | {"Content-Encoding": "gzip"})
+        return BatchRequest(data, headers)
+
+    def _post(self, request: BatchRequest) -> Answer:
+        got = self._exchange(self._url, request.headers, request.data)
+        return got if isinstance(got, Answer) else classify_response(*got, time.time())
+
+    def _exchange(
+        self,
+        address: str,
+        headers: dict[str, str],
+        data: bytes | None = None,
+        most: int = MAX_ANSWER,
+    ) -> tuple[int, Mapping[str, str], bytes] | Answer:
+        """Return status, headers and at most so many bytes of an answer, or why there is none."""
         from http.client import HTTPException, IncompleteRead
         from urllib.request import Request
 
-        data, headers = request
-        post = Request(self._url, data=data, headers=headers, method="POST")  # noqa: S310
         try:
-            with self._open().open(post) as response:
-                answer = response.read(MAX_ANSWER)
-                if response.length and len(answer) < MAX_ANSWER:  # of a 422, all would be refused
-                    raise IncompleteRead(answer, response.length)
-                return classify_response(response.status, response.headers, answer, time.time())
-        except (OSError, HTTPException, ValueError) as error:
-            return failure(error, time.time())
-
-    def fetch(self, address: str) -> bytes | Answer:
-        """Ask for the switch, once, as every client does (never raises, as `send`)."""
-        from http.client import HTTPException
-        from urllib.request import Request
-
-        get = Request(address, headers=SWITCH_HEADERS)  # noqa: S310
-        try:
-            with self._open().open(get) as response:
-                body = response.read(SWITCH_BYTES)
-                return switch_answer(response.status, response.headers, body, time.time())
+            with self._open().open(Request(address, data, headers)) as response:  # noqa: S310
+                body = response.read(most)
+                if response.length and len(body) < most:  # of a 422, all would be refused
+                    raise IncompleteRead(body, response.length)
+                return response.status, response.headers, body
         except (OSError, HTTPException, ValueError) as error:
             return failure(error, time.time())
 
@@ -474,17 +446,11 @@ def _connect(host: str, port: int, seconds: float) -> tuple[socket.socket, float
 def _causes(error: BaseException) -> list[BaseException]:
     chain: list[BaseException] = [error]
     while True:
-        links = (getattr(chain[-1], name, None) for name in ("reason", "os_error", "__cause__"))
+        links = (getattr(chain[-1], name, None) for name in ("reason", "__cause__"))
         causes = [link for link in links if isinstance(link, BaseException) and link not in chain]
         if not causes:
             return chain
         chain.append(causes[0])
-
-
-def _is_about_a_name(error: BaseException, lookup_error: type[OSError]) -> bool:
-    # With aiodns, aiohttp wraps a plain OSError: only the wrapper's name shows what it means.
-    is_wrapper = type(error).__name__ == "ClientConnectorDNSError"
-    return is_wrapper or isinstance(error, (lookup_error, UnicodeError))
 
 
 def _system_message(errors: Sequence[BaseException]) -> str | None:
@@ -505,8 +471,6 @@ def _connection_message(chain: Sequence[BaseException]) -> str:
     for error in reversed(chain):
         if refused := _TUNNEL_REFUSED.match(str(error)):
             return f"the proxy refused a tunnel, with status {refused[1]}"
-        if type(error).__name__ == "ClientHttpProxyError":  # aiohttp's
-            return f"the proxy refused a tunnel, with status {getattr(error, 'status', None)}"
         if isinstance(error, OSError) and error.errno:
             return os.strerror(error.errno)
     return f"no complete HTTP answer ({type(chain[-1]).__name__})"

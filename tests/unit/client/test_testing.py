@@ -197,19 +197,14 @@ def test_double_leaves_no_file_and_no_thread(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_double_for_asyncio_delivers_while_its_context_is_entered():
+def test_double_for_asyncio_delivers_at_once_and_is_closed_at_the_end():
     async def app():
-        telemetry = AsyncRecordingTelemetry(REGISTRY)
-        telemetry.record("homepage", "a")
-        assert not await telemetry.flush()
-        assert (telemetry.status().waiting, telemetry.status().delivered) == (1, 0)
-        async with telemetry as entered:
-            assert entered is telemetry
-            telemetry.record("theme", "dark")
+        async with AsyncRecordingTelemetry(REGISTRY) as telemetry:
+            telemetry.record("homepage", "a")
             assert await telemetry.flush()
-            assert (telemetry.status().waiting, telemetry.status().delivered) == (0, 2)
+            assert (telemetry.status().waiting, telemetry.status().delivered) == (0, 1)
         telemetry.record("homepage", "b")
-        assert telemetry.calls == [("homepage", "a"), ("theme", "dark")]
+        assert telemetry.calls == [("homepage", "a")]
         assert telemetry.status().dropped == {"closed": 1}
 
     run(app())
