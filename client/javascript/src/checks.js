@@ -1,26 +1,46 @@
 /** Checks of single entries of a registry; a message has the place, the value and the rule. */
 
-import { MetricError, shown, ValueError } from "./errors.js";
 import { normalText } from "./bloom.js";
+import { MetricError, shown, ValueError } from "./errors.js";
 
-/** @param {unknown} value @param {string} path @returns {Record<string, unknown>} */
-export function table(value, path) {
-  if (typeof value === "object" && value !== null && !Array.isArray(value)) {
-    return /** @type {Record<string, unknown>} */ (value);
-  }
-  throw new MetricError(`${path} = ${shown(value)}: must be an object`);
+/** @template T @typedef {(value: unknown, path: string) => T} Check returns the value, or throws MetricError */
+
+/** @template T @param {string} rule @param {(value: any) => boolean} holds @returns {Check<T>} */
+function must(rule, holds) {
+  return (value, path) => {
+    if (!holds(value)) throw new MetricError(`${path} = ${shown(value)}: must be ${rule}`);
+    return /** @type {T} */ (value);
+  };
 }
 
-/** @param {unknown} value @param {string} path @returns {string} a text that isn't blank */
+/** @type {Check<Record<string, unknown>>} */
+export const table = must(
+  "an object",
+  (value) => typeof value === "object" && value !== null && !Array.isArray(value),
+);
+/** @type {Check<boolean>} */
+export const boolean = must("true or false", (value) => typeof value === "boolean");
+/** @type {Check<number>} */
+export const probability = must("a number between 0 and 1", (value) => isNumber(value) && value >= 0 && value <= 1);
+/** @type {Check<number>} */
+export const finite = must("a finite number", isNumber);
+/** @type {Check<number>} */
+export const positive = must("a finite number above 0", (value) => isNumber(value) && value > 0);
+/** @type {Check<string>} */
+const written = must("a text that isn't blank", (value) => typeof value === "string" && value.trim() !== "");
+
+/** @param {unknown} value @returns {value is number} */
+function isNumber(value) {
+  return typeof value === "number" && Number.isFinite(value);
+}
+
+/** @type {Check<string>} */
 export function sentence(value, path) {
-  if (typeof value !== "string" || !value.trim()) {
-    throw new MetricError(`${path} = ${shown(value)}: must be a text that isn't blank`);
-  }
-  unicode(value, path);
-  return value;
+  unicode(written(value, path), path);
+  return String(value);
 }
 
-/** Return the normal form of a text. @param {unknown} value @param {string} path @returns {string} */
+/** Return the normal form of a text. @type {Check<string>} */
 export function unicode(value, path) {
   try {
     return normalText(value);
@@ -35,66 +55,52 @@ export function isName(name) {
   return /^[a-z][a-z0-9_-]{0,63}$/.test(name);
 }
 
+/** @param {string} name @param {string} place */
+export function checkName(name, place) {
+  if (isName(name)) return;
+  throw new MetricError(`${place}: a name must be 1 to 64 of a-z 0-9 _ -, beginning with a letter`);
+}
+
 /**
- * Return the value if it is an integer in range.
- * @param {unknown} value @param {string} path @param {number} least @param {number} most @param {number} [step]
- * @returns {number}
+ * @param {unknown} value @param {string} path @param {number} least @param {number} most
+ * @param {number} [step] of which it must be a multiple @returns {number}
  */
 export function integer(value, path, least, most, step = 1) {
-  const number = typeof value === "number" ? value : NaN;
-  if (Number.isInteger(number) && number >= least && number <= most && number % step === 0)
-    return number;
-  const what = step === 1 ? "an integer" : `a multiple of ${step}`;
-  throw new MetricError(`${path} = ${shown(value)}: must be ${what} between ${least} and ${most}`);
-}
-
-/** @param {unknown} value @param {string} path @returns {boolean} */
-export function boolean(value, path) {
-  if (typeof value === "boolean") return value;
-  throw new MetricError(`${path} = ${shown(value)}: must be true or false`);
-}
-
-/** @param {unknown} value @param {string} path @returns {number} */
-export function probability(value, path) {
-  if (typeof value === "number" && value >= 0 && value <= 1) return value;
-  throw new MetricError(`${path} = ${shown(value)}: must be a number between 0 and 1`);
-}
-
-/** @param {unknown} value @param {string} path @returns {number} */
-export function finite(value, path) {
-  if (typeof value === "number" && Number.isFinite(value)) return value;
-  throw new MetricError(`${path} = ${shown(value)}: must be a finite number`);
-}
-
-/** @param {unknown} value @param {string} path @returns {number} */
-export function positive(value, path) {
-  if (typeof value === "number" && value > 0 && value < Infinity) return value;
-  throw new MetricError(`${path} = ${shown(value)}: must be a finite number above 0`);
+  const rule = `${step === 1 ? "an integer" : `a multiple of ${step}`} between ${least} and ${most}`;
+  const holds = (/** @type {any} */ it) => Number.isInteger(it) && it >= least && it <= most && it % step === 0;
+  return must(rule, holds)(value, path);
 }
 
 /**
  * @template {string} T @param {unknown} value @param {string} path @param {readonly T[]} choices @returns {T}
  */
 export function oneOf(value, path, choices) {
-  const choice = choices.find((candidate) => candidate === value);
-  if (choice !== undefined) return choice;
   const named = choices.map((candidate) => `"${candidate}"`).join(", ");
-  throw new MetricError(`${path} = ${shown(value)}: must be one of ${named}`);
+  return must(`one of ${named}`, (it) => choices.includes(it))(value, path);
 }
 
 /**
- * @param {unknown} value @param {string} path @param {number} least @param {number} most @param {string} what
+ * @param {unknown} value @param {string} path @param {number} least @param {number} most @param {string} items
  * @returns {unknown[]} a copy
  */
-export function list(value, path, least, most, what) {
-  if (Array.isArray(value) && value.length >= least && value.length <= most) return [...value];
-  throw new MetricError(`${path} = ${shown(value)}: must be a list of ${least} to ${most} ${what}`);
+export function list(value, path, least, most, items) {
+  const holds = (/** @type {any} */ it) => Array.isArray(it) && it.length >= least && it.length <= most;
+  return [...must(`a list of ${least} to ${most} ${items}`, holds)(value, path)];
 }
 
 /**
- * @param {unknown} value text YYYY-MM-DD, or a Date (some TOML parsers make them), read in UTC
- * @param {string} path @returns {string} YYYY-MM-DD
+ * @param {unknown} value @param {string} path @param {number} most @param {string} item
+ * @param {Check<number>} check of each item @returns {readonly number[]}
  */
+export function ascending(value, path, most, item, check) {
+  const numbers = list(value, path, 1, most, `ascending ${item === "edge" ? "numbers" : "integers"}`);
+  const checked = numbers.map((number, i) => check(number, `${path}[${i}]`));
+  const wrong = checked.findIndex((number, i) => i && number <= checked[i - 1]);
+  if (wrong < 0) return Object.freeze(checked);
+  throw new MetricError(`${path}[${wrong}] = ${shown(checked[wrong])}: must be above the ${item} before it`);
+}
+
+/** @param {unknown} value YYYY-MM-DD, or a Date (some TOML parsers make them), read in UTC @param {string} path */
 export function day(value, path) {
   const valid = value instanceof Date && !Number.isNaN(value.getTime());
   const text = valid ? value.toISOString().slice(0, 10) : value;
@@ -105,10 +111,7 @@ export function day(value, path) {
   throw new MetricError(`${path} = ${shown(value)}: must be a day as YYYY-MM-DD`);
 }
 
-/**
- * Refuse unknown keys.
- * @param {Record<string, unknown>} entry @param {readonly string[]} known @param {string} prefix
- */
+/** @param {Record<string, unknown>} entry @param {readonly string[]} known @param {string} prefix */
 export function refuseUnknown(entry, known, prefix) {
   const unknown = Object.keys(entry).find((key) => !known.includes(key));
   if (unknown !== undefined) throw new MetricError(`${prefix}${unknown}: unknown key`);
@@ -116,14 +119,12 @@ export function refuseUnknown(entry, known, prefix) {
 
 /**
  * Refuse keys that only other choices have.
- * @param {Record<string, unknown>} entry
- * @param {Readonly<Record<string, readonly string[]>>} keys of each choice @param {string} choice
- * @param {string} what @param {string} path
+ * @param {Record<string, unknown>} entry @param {Readonly<Record<string, readonly string[]>>} keys of each choice
+ * @param {string} choice @param {string} whose @param {string} path
  */
-export function refuseForeign(entry, keys, choice, what, path) {
-  const wrong = Object.values(keys)
-    .flat()
-    .find((key) => !keys[choice].includes(key) && entry[key] !== undefined);
+export function refuseForeign(entry, keys, choice, whose, path) {
+  const others = Object.values(keys).flat();
+  const wrong = others.find((key) => !keys[choice].includes(key) && entry[key] !== undefined);
   if (wrong === undefined) return;
-  throw new MetricError(`${path}.${wrong} = ${shown(entry[wrong])}: ${what} has no ${wrong}`);
+  throw new MetricError(`${path}.${wrong} = ${shown(entry[wrong])}: ${whose} has no ${wrong}`);
 }

@@ -8,7 +8,6 @@
 import { toHex } from "./bytes.js";
 import { isBounded } from "./ledger.js";
 import { reserveOf, reserveOfAll } from "./registry.js";
-import { Subset, Window } from "./responses.js";
 
 /** @typedef {Readonly<import("./registry.js").Metric>} Metric */
 /** @typedef {import("./telemetry.js").Spending} Spending */
@@ -23,7 +22,7 @@ const LARGEST_ODDS = 1e6;
  */
 export function describePreview(metric, report, { refusal, kind }) {
   const part = metric.type.part(report.cohort);
-  const hasFields = metric.type.fieldNames().length > 0;
+  const hasFields = metric.type.fieldNames.length > 0;
   return [
     describeMetric(metric),
     refusal === null
@@ -52,10 +51,10 @@ export function describePreview(metric, report, { refusal, kind }) {
 function content({ params, response }, report) {
   const { k, m, f, p, q } = params;
   const group = m > 1 ? `group ${report.cohort} of ${m}, and ` : "";
-  if (response instanceof Subset || response instanceof Window) {
-    const { cells, width, chance } = response;
+  if (response.name !== "unary") {
+    const { name, cells, width, chance } = /** @type {import("./responses.js").CellsResponse} */ (response);
     const drawn =
-      response instanceof Subset
+      name === "subset"
         ? `a set of ${width} of the ${cells} possible answers, drawn so that it holds yours`
         : `one of ${cells} steps of the range, drawn so that it is among the ${width} next to your answer`;
     return `${group}${drawn} with probability ${number(chance)}, as ${k} bits`;
@@ -79,7 +78,7 @@ export function describeMetric(metric) {
   return (
     `${name} (version ${version}, ${type.name}): ${description}. ` +
     `Asked by ${owner} until ${expires}, ${extent(metric)}.` +
-    (type.fieldNames().length ? ` Each answer is one value, about ${allFields(metric)}.` : "") +
+    (type.fieldNames.length ? ` Each answer is one value, about ${allFields(metric)}.` : "") +
     (group ? ` It belongs to ${group.name}: a client answers only one question of this group.` : "") +
     (names
       ? ` Its reports also describe the app, in the clear: ${names}. They hide only among ` +
@@ -203,7 +202,7 @@ function exposure(metric) {
  * @param {Metric} metric @returns {string[]}
  */
 function possibleParts({ type, memory }) {
-  const parts = type.parts();
+  const parts = type.parts;
   if (!parts.length) return [];
   const lasting = memory === "period" ? "of each answer" : "of all its answers, for life";
   return [`a client reports one part ${lasting}: ${parts.join(", or ")}`];
@@ -223,7 +222,7 @@ function both(constant, anyHistory) {
 
 /** @param {Metric} metric */
 function allFields({ type }) {
-  const names = type.fieldNames();
+  const names = type.fieldNames;
   return `${names.length === 2 ? "both" : "all"} of: ${names.join(", ")}`;
 }
 

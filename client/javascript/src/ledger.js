@@ -9,7 +9,7 @@
  * is nothing but functions of plain data; values appear as keyed digests.
  */
 
-import { definitionOf, epsilonAfter, reserveOfAll } from "./registry.js";
+import { definitionOf, reserveOfAll } from "./registry.js";
 import { calendarPeriod, dayAt, inSeconds } from "./schedule.js";
 
 export const ALREADY_REPORTED = "already reported (one-time metric)";
@@ -237,7 +237,8 @@ export function enter(account, registry, recording) {
   const open = entry.open.find((candidate) => candidate.digest === digest);
   if (open) {
     open.reports++;
-    open.spent = Math.min(epsilonAfter(metric, open.reports), open.price);
+    const { response, type, params } = metric;
+    open.spent = Math.min(response.epsilonAfter(type, params, open.reports), open.price);
   }
   if (metric.mode === "once") closeAnswers(entry);
   entry.reports++;

@@ -5,31 +5,13 @@
  * differently must be refused by all, so everything is checked and nothing is converted.
  */
 
-import {
-  day,
-  integer,
-  isName,
-  list,
-  oneOf,
-  positive,
-  probability,
-  refuseForeign,
-  refuseUnknown,
-  sentence,
-  table,
-} from "./checks.js";
-import {
-  checkCombinations,
-  inWords,
-  isTold,
-  makeDimensions,
-  OTHER,
-  sliceOf,
-} from "./dimensions.js";
+import { checkName, day, integer, list, oneOf, positive, probability } from "./checks.js";
+import { refuseForeign, refuseUnknown, sentence, table } from "./checks.js";
+import { checkCombinations, inWords, isTold, makeDimensions, OTHER, sliceOf } from "./dimensions.js";
 import { MetricError, shown } from "./errors.js";
 import { METRIC_TYPES } from "./metric-types.js";
 import { makeParams, noiseOf, shownNoise } from "./params.js";
-import { Subset, UNARY } from "./responses.js";
+import { subsetOf, UNARY } from "./responses.js";
 
 const LARGEST_VERSION = 2 ** 31 - 1;
 const LONGEST_PERIOD = 3650;
@@ -57,7 +39,7 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @property {string} application
  * @property {string} name
  * @property {number} version
- * @property {import("./metric-type.js").MetricType} type
+ * @property {Readonly<import("./metric-types.js").MetricType>} type
  * @property {"longitudinal" | "one-time" | "once"} mode how often a client reports an answer: again and
  *   again, with a permanent response; once for each version; or once per period
  * @property {"value" | "period"} memory what has a permanent response: each distinct value, for
@@ -136,15 +118,10 @@ export function telling(registry, given, strict) {
   for (const [name, value] of Object.entries(table(given, "dimensions"))) {
     const dimension = registry.dimensions.get(name);
     if (!dimension) {
-      const named = [...registry.dimensions.keys()].join(", ");
-      throw new MetricError(
-        `dimensions = ${shown(name)}: must be one of: ${named || "left out, as the registry has none"}`,
-      );
+      const named = [...registry.dimensions.keys()].join(", ") || "left out, as the registry has none";
+      throw new MetricError(`dimensions = ${shown(name)}: must be one of: ${named}`);
     }
-    if (
-      typeof value !== "string" ||
-      (strict && value !== OTHER && !isTold(dimension, value))
-    ) {
+    if (typeof value !== "string" || (strict && value !== OTHER && !isTold(dimension, value))) {
       throw new MetricError(`dimensions.${name} = ${shown(value)}: must be ${inWords(dimension)}`);
     }
     values.set(name, value);
@@ -163,31 +140,29 @@ export function telling(registry, given, strict) {
  */
 export function makeMetric(application, name, given, dimensions = new Map()) {
   const path = `metrics.${name}`;
-  if (!isName(name)) {
-    throw new MetricError(`${path}: a name must be 1 to 64 of a-z 0-9 _ -, beginning with a letter`);
-  }
+  checkName(name, path);
   const entry = table(given, path);
-  const typeName = oneOf(entry.type, `${path}.type`, [...METRIC_TYPES.keys()]);
+  const typeName = oneOf(entry.type, `${path}.type`, Object.keys(METRIC_TYPES));
   const mode = oneOf(entry.mode ?? "longitudinal", `${path}.mode`, MODES);
   const memory = memoryOf(entry, mode, path);
   const named = oneOf(entry.response ?? "unary", `${path}.response`, RESPONSES);
-  const keys = Object.fromEntries([...METRIC_TYPES].map(([key, type]) => [key, type.keys]));
-  refuseForeign(entry, keys, typeName, `a metric of type ${typeName}`, path);
+  const ofType = Object.fromEntries(Object.entries(METRIC_TYPES).map(([key, { keys }]) => [key, keys]));
+  refuseForeign(entry, ofType, typeName, `a metric of type ${typeName}`, path);
   refuseForeign(entry, OF_MEMORY, memory, `a metric with memory "${memory}"`, path);
   refuseForeign(entry, OF_MODE, mode, `a metric with mode "${mode}"`, path);
   refuseForeign(entry, OF_RESPONSE, named, `a metric with response "${named}"`, path);
-  const known = [
-    ...[...COMMON, ...keys[typeName]],
-    ...[...OF_MODE[mode], ...OF_MEMORY[memory], ...OF_RESPONSE[named]],
-  ];
-  refuseUnknown(entry, known, `${path}.`);
-  const typeClass = /** @type {import("./metric-types.js").TypeClass} */ (METRIC_TYPES.get(typeName));
-  const type = typeClass.fromEntry(entry, path);
+  const own = [...OF_MODE[mode], ...OF_MEMORY[memory], ...OF_RESPONSE[named]];
+  refuseUnknown(entry, [...COMMON, ...ofType[typeName], ...own], `${path}.`);
+  const type = METRIC_TYPES[typeName].make(entry, path);
   const { response, noise } = checkResponse(entry, type, mode, path);
-  const params = makeParams({ ...noise, ...type.filterSize(entry) }, path);
+  const params = makeParams({ ...noise, ...type.size }, path);
   if (response === UNARY) checkMode(mode, params, path);
   const epsilonPermanent = response.epsilonPermanent(type, params);
   const epsilonReport = response.epsilonReport(type, params);
+  const count = (/** @type {string} */ key, /** @type {number} */ usual, least = 1, most = LARGEST_VERSION) =>
+    integer(entry[key] ?? usual, `${path}.${key}`, least, most);
+  const hasPeriods = memory === "period";
+  const maxAnswers = count(hasPeriods ? "max_periods" : "max_values", USUAL_CAP);
   return Object.freeze({
     application,
     name,
@@ -195,24 +170,17 @@ export function makeMetric(application, name, given, dimensions = new Map()) {
     type,
     mode,
     memory,
-    ...checkCaps(entry, memory, mode, path),
-    reportsPerDay:
-      entry.reports_per_day === undefined
-        ? 0
-        : integer(entry.reports_per_day, `${path}.reports_per_day`, 1, 1),
+    periodDays: hasPeriods ? integer(entry.period_days, `${path}.period_days`, 1, LONGEST_PERIOD) : 0,
+    maxAnswers: mode === "one-time" ? 1 : maxAnswers,
+    reportsPerDay: entry.reports_per_day === undefined ? 0 : count("reports_per_day", 0, 1, 1),
     description: sentence(entry.description, `${path}.description`),
     owner: sentence(entry.owner, `${path}.owner`),
     expires: day(entry.expires, `${path}.expires`),
     params,
     response,
     group: null,
-    dimensions: toldOf(entry, dimensions, path),
-    minReports: integer(
-      entry.min_reports ?? USUAL_MIN_REPORTS,
-      `${path}.min_reports`,
-      LEAST_MIN_REPORTS,
-      LARGEST_VERSION,
-    ),
+    dimensions: dimensionsOf(entry, dimensions, path),
+    minReports: count("min_reports", USUAL_MIN_REPORTS, LEAST_MIN_REPORTS),
     slice: "",
     epsilonPermanent,
     epsilonReport,
@@ -220,11 +188,8 @@ export function makeMetric(application, name, given, dimensions = new Map()) {
   });
 }
 
-/**
- * Return the dimensions that a metric's reports state.
- * @param {Record<string, unknown>} entry @param {Registry["dimensions"]} known @param {string} metricPath
- */
-function toldOf(entry, known, metricPath) {
+/** @param {Record<string, unknown>} entry @param {Registry["dimensions"]} known @param {string} metricPath */
+function dimensionsOf(entry, known, metricPath) {
   const path = `${metricPath}.dimensions`;
   if (entry.dimensions === undefined) return Object.freeze([]);
   const names = list(entry.dimensions, path, 1, MOST_DIMENSIONS, "texts");
@@ -234,26 +199,19 @@ function toldOf(entry, known, metricPath) {
       const named = [...known.keys()].join(", ") || "those of the table dimensions, which is missing";
       throw new MetricError(`${path} = ${shown(name)}: must be dimensions of the file: ${named}`);
     }
-    if (names.indexOf(name) < i) {
-      throw new MetricError(`${path} = ${shown(names)}: must be different texts`);
-    }
+    if (names.indexOf(name) < i) throw new MetricError(`${path} = ${shown(names)}: must be different texts`);
     return dimension;
   });
   checkCombinations(named, path);
   return Object.freeze(named);
 }
 
-/**
- * Return what has a response; mode "once" leaves no choice.
- * @param {Record<string, unknown>} entry @param {Metric["mode"]} mode @param {string} path
- */
+/** @param {Record<string, unknown>} entry @param {Metric["mode"]} mode @param {string} path */
 function memoryOf(entry, mode, path) {
   const usual = mode === "once" ? "period" : "value";
   const memory = oneOf(entry.memory ?? usual, `${path}.memory`, MEMORIES);
   if (memory === "period" && mode === "one-time") {
-    throw new MetricError(
-      `${path}.memory = "period": must be left out, or mode "longitudinal" or "once"`,
-    );
+    throw new MetricError(`${path}.memory = "period": must be left out, or mode "longitudinal" or "once"`);
   }
   if (memory === "value" && mode === "once") {
     throw new MetricError(`${path}.memory = "value": must be "period", or left out, with mode "once"`);
@@ -263,31 +221,36 @@ function memoryOf(entry, mode, path) {
 
 /**
  * Return how a value's bits are blurred, and with which noise.
- * @param {Record<string, unknown>} entry @param {import("./metric-type.js").MetricType} type
+ * @param {Record<string, unknown>} entry @param {import("./metric-types.js").MetricType} type
  * @param {Metric["mode"]} mode @param {string} path
  * @returns {{response: import("./responses.js").Response, noise: Record<string, unknown>}}
  */
 function checkResponse(entry, type, mode, path) {
-  const own = type.ownResponse(Number(entry.q));
-  if (entry.response !== "subset" && !own) {
+  if (entry.response !== "subset" && !type.ownResponse) {
     return { response: UNARY, noise: unaryNoise(entry, mode, path) };
   }
-  const what = own ? `type = "${type.name}"` : 'response = "subset"';
+  const choice = type.ownResponse ? `type = "${type.name}"` : 'response = "subset"';
   if (mode === "longitudinal") {
     throw new MetricError(
-      `${path}.${what}: needs mode = "once" or "one-time": each report of an answer would be drawn ` +
-        "from the answer itself",
+      `${path}.${choice}: needs mode = "once" or "one-time": each report of an answer would be drawn from the ` +
+        "answer itself",
     );
   }
   const extra = ["f", "f0", "f1", "p"].find((key) => entry[key] !== undefined);
-  if (extra) {
-    throw new MetricError(`${path}.${extra}: must be left out with ${what}, whose noise is q`);
-  }
-  if (own && entry.response !== undefined) {
-    throw new MetricError(`${path}.response: must be left out with ${what}`);
+  if (extra) throw new MetricError(`${path}.${extra}: must be left out with ${choice}, whose noise is q`);
+  if (type.ownResponse && entry.response !== undefined) {
+    throw new MetricError(`${path}.response: must be left out with ${choice}`);
   }
   const chance = probability(entry.q, `${path}.q`);
-  const response = own ?? subsetOf(entry, type, chance, path);
+  if (!type.ownResponse && type.values === null) {
+    throw new MetricError(
+      `${path}.response = "subset": needs a type with one bit per category: enum, boolean, ordinal, or joint ` +
+        "without hashing",
+    );
+  }
+  const most = (type.values ?? 0) - 1;
+  const response =
+    type.ownResponse?.(chance) ?? subsetOf(most + 1, integer(entry.size, `${path}.size`, 1, most), chance);
   const { cells, width } = response;
   if (chance * cells <= width || chance === 1) {
     throw new MetricError(
@@ -295,25 +258,8 @@ function checkResponse(entry, type, mode, path) {
     );
   }
   // A set of one of two values is a boolean's one bit, turned over.
-  if (cells === 2 && type.width === 1) {
-    return { response: UNARY, noise: { f: 0, p: 1 - chance, q: chance } };
-  }
-  return { response, noise: { f: 0, ...response.noise() } };
-}
-
-/**
- * @param {Record<string, unknown>} entry @param {import("./metric-type.js").MetricType} type
- * @param {number} chance @param {string} path
- */
-function subsetOf({ size }, type, chance, path) {
-  const cells = type.valueCount;
-  if (cells === null) {
-    throw new MetricError(
-      `${path}.response = "subset": needs a type with one bit per category: enum, boolean, ordinal, ` +
-        "or joint without hashing",
-    );
-  }
-  return new Subset(cells, integer(size, `${path}.size`, 1, cells - 1), chance);
+  if (cells === 2 && type.isOneBit) return { response: UNARY, noise: { f: 0, p: 1 - chance, q: chance } };
+  return { response, noise: { f: 0, ...response.noise } };
 }
 
 /**
@@ -359,9 +305,7 @@ function inGroups(metrics, given) {
  */
 function makeGroup(name, given, metrics) {
   const path = `groups.${name}`;
-  if (!isName(name)) {
-    throw new MetricError(`${path}: a name must be 1 to 64 of a-z 0-9 _ -, beginning with a letter`);
-  }
+  checkName(name, path);
   const entry = table(given, path);
   refuseUnknown(entry, ["metrics", "choice"], `${path}.`);
   const names = list(entry.metrics, `${path}.metrics`, 2, metrics.size, "different metrics");
@@ -389,48 +333,21 @@ function makeGroup(name, given, metrics) {
 }
 
 /**
- * Return how many answers a client gives, and for how long one lasts.
- * @param {Record<string, unknown>} entry @param {Metric["memory"]} memory @param {Metric["mode"]} mode
- * @param {string} path
- */
-function checkCaps(entry, memory, mode, path) {
-  const cap = (/** @type {string} */ key) => {
-    return integer(entry[key] ?? USUAL_CAP, `${path}.${key}`, 1, LARGEST_VERSION);
-  };
-  if (memory === "period") {
-    const periodDays = integer(entry.period_days, `${path}.period_days`, 1, LONGEST_PERIOD);
-    return { periodDays, maxAnswers: cap("max_periods") };
-  }
-  const maxValues = cap("max_values");
-  return { periodDays: 0, maxAnswers: mode === "one-time" ? 1 : maxValues };
-}
-
-/**
  * Return all that reports depend on; it is fixed for a version.
  * @param {Readonly<Metric>} metric
  * @returns {Record<string, unknown>} as JSON can hold it, its keys always in the same order
  */
 export function definitionOf({ type, params, mode, memory, periodDays, response }) {
   const { k, h, m } = params;
-  const periods = memory === "period" ? { memory, period_days: periodDays } : {};
-  const once = mode === "once" ? { mode } : {};
   return {
     type: type.name,
-    ...type.definition(),
+    ...type.definition,
     ...{ k, h, m },
     ...noiseOf(params),
-    ...periods,
-    ...once,
-    ...response.definition(),
+    ...(memory === "period" && { memory, period_days: periodDays }),
+    ...(mode === "once" && { mode }),
+    ...response.definition,
   };
-}
-
-/**
- * Return what so many reports of one answer reveal.
- * @param {Readonly<Metric>} metric @param {number} reports @returns {number}
- */
-export function epsilonAfter({ response, type, params }, reports) {
-  return response.epsilonAfter(type, params, reports);
 }
 
 /** @param {Readonly<Metric>} metric @returns {number} what it costs at most if only times decide */

@@ -1,30 +1,32 @@
 /**
  * How a value's bits are blurred: the responses that a metric can have, and what each promises.
  *
- * `Unary` gives every bit noise of its own, once or twice: it is RAPPOR. `Subset` and `Window` draw a whole
- * report at once, from as many cells as there are categories or outputs, and can be asked once per answer
- * only.
+ * The unary response gives every bit noise of its own, once or twice: it is RAPPOR. The others draw a whole report at
+ * once, from as many cells as there are categories or outputs, and can be asked once per answer only: one coin decides
+ * whether the report favours the value, and unbiased integers choose among what is left. Invariant: a probability is
+ * exactly that of the double, and choices are exactly uniform.
  */
 
 import { bernoulli, exactChance } from "./bernoulli.js";
 import { filterOf } from "./bloom.js";
-import { drawInWindow, drawSubset } from "./cells.js";
+import { uniformBelow } from "./keyed.js";
+import { permanentLogRatios, repeatedLogRatios, reportLogRatios } from "./params.js";
 
-/** @typedef {import("./metric-type.js").MetricType} MetricType */
-/** @typedef {import("./metric-type.js").RapporParams} RapporParams */
+/** @typedef {import("./metric-types.js").MetricType} MetricType */
+/** @typedef {Readonly<import("./params.js").RapporParams>} RapporParams */
 /** @typedef {import("./bernoulli.js").ByteStream} ByteStream */
 
 /**
  * One way to answer.
  *
  * @typedef {object} Response
- * @property {string} name
- * @property {() => Record<string, unknown>} definition what, besides the parameters, reports depend on
+ * @property {"unary" | "subset" | "window"} name
+ * @property {Record<string, unknown>} definition what, besides the parameters, reports depend on
  * @property {(type: MetricType, params: RapporParams) => number} epsilonPermanent what all reports of one
  *   answer reveal
  * @property {(type: MetricType, params: RapporParams) => number} epsilonReport what one report reveals
  * @property {(type: MetricType, params: RapporParams, reports: number) => number} epsilonAfter what so
- *   many reports of one answer reveal
+ *   many reports of one answer reveal; at most `epsilonPermanent`, and for f0 = f1 as many times `epsilonReport`
  * @property {(params: RapporParams) => (permanent: Uint8Array, stream: ByteStream) => Uint8Array} drawer
  *   returns what draws a report of an answer
  */
@@ -32,110 +34,101 @@ import { drawInWindow, drawSubset } from "./cells.js";
 /** Every bit has noise of its own: a permanent response, an instantaneous one, or both. @type {Response} */
 export const UNARY = Object.freeze({
   name: "unary",
-  definition: () => ({}),
-  epsilonPermanent: (type, params) => type.epsilonPermanent(params),
-  epsilonReport: (type, params) => type.epsilonReport(params),
-  epsilonAfter: (type, params, reports) => type.epsilonAfter(params, reports),
-  drawer: ({ p, q }) => {
+  definition: {},
+  epsilonPermanent: (type, params) => epsilonOf(type, params, permanentLogRatios(params)),
+  epsilonReport: (type, params) => epsilonOf(type, params, reportLogRatios(params)),
+  epsilonAfter: (type, params, reports) => epsilonOf(type, params, repeatedLogRatios(params, reports)),
+  drawer({ p, q }) {
     const [low, high] = [exactChance(p), exactChance(q)];
     return (permanent, stream) => bernoulli(low, high, permanent, stream);
   },
 });
 
+/** @param {MetricType} type @param {RapporParams} params @param {{ones: number, zeros: number}} logRatios of a bit */
+function epsilonOf({ isOneBit }, { h }, { ones, zeros }) {
+  return isOneBit ? Math.max(Math.abs(ones), Math.abs(zeros)) : h * Math.abs(ones + zeros);
+}
+
 /**
- * A report in which a fixed number of cells is set: w outcomes of one kind are favoured, with probability q,
+ * A report in which a fixed number of cells is set: w of d outcomes of one kind are favoured, with probability q,
  * and d - w aren't, so that no report is more than q (d - w) / ((1 - q) w) times as probable under one value as
- * under another.
+ * under another. p and q are the chances with which results see a cell set that isn't the value's, and one that is.
+ * @typedef {Response & {cells: number, width: number, chance: number, noise: {p: number, q: number}}} CellsResponse
  */
-class Cells {
-  /**
-   * @param {number} cells d, at least 2 @param {number} width w, from 1 to d - 1
-   * @param {number} chance q, above w/d and below 1: of the outcomes that favour the value
-   */
-  constructor(cells, width, chance) {
-    this.cells = cells;
-    this.width = width;
-    this.chance = chance;
-  }
 
-  epsilonReport() {
-    const { cells, width, chance } = this;
-    return Math.log(chance * (cells - width)) - Math.log((1 - chance) * width);
-  }
-
-  /** Each report would be drawn from the value itself. */
-  epsilonPermanent() {
-    return Infinity;
-  }
-
-  /** @param {MetricType} _type @param {RapporParams} _params @param {number} reports */
-  epsilonAfter(_type, _params, reports) {
-    return reports * this.epsilonReport();
-  }
-
-  /** @param {RapporParams} params @returns {(permanent: Uint8Array, stream: ByteStream) => Uint8Array} */
-  drawer({ k }) {
-    return (permanent, stream) => filterOf(this.draw(bitOf(permanent), stream), k);
-  }
-
-  /**
-   * @param {number} _own the category or position @param {ByteStream} _stream
-   * @returns {number[]} the cells that are set
-   */
-  draw(_own, _stream) {
-    throw new TypeError("defines no reports");
-  }
+/**
+ * @param {Pick<CellsResponse, "name" | "definition" | "cells" | "width" | "chance" | "noise">} own width from 1 to
+ *   cells - 1, chance above width/cells and below 1
+ * @param {(own: number, stream: ByteStream) => number[]} draw the cells that are set, by the value's
+ * @returns {CellsResponse}
+ */
+function cellsResponse(own, draw) {
+  const { cells, width, chance } = own;
+  const epsilon = Math.log(chance * (cells - width)) - Math.log((1 - chance) * width);
+  return Object.freeze({
+    ...own,
+    epsilonReport: () => epsilon,
+    // Each report would be drawn from the value itself.
+    epsilonPermanent: () => Infinity,
+    epsilonAfter: (_type, _params, reports) => reports * epsilon,
+    drawer:
+      ({ k }) =>
+      (permanent, stream) => {
+        const byte = permanent.findIndex((each) => each !== 0);
+        return filterOf(draw(8 * byte + Math.log2(permanent[byte]), stream), k);
+      },
+  });
 }
 
 /**
- * Subset selection: a set of w categories that holds one's own with probability q; the others are uniform among
- * those that are left. w = 1 is generalized randomized response.
+ * Subset selection (Ye, Barg 2018): a set of w of d categories that holds one's own with probability q; the others are
+ * uniform among those that are left. w = 1 is generalized randomized response.
+ * @param {number} cells d @param {number} width w @param {number} chance q
  */
-export class Subset extends Cells {
-  name = "subset";
-
-  /** @returns {{p: number, q: number}} with which chances a set holds another, and one's own category */
-  noise() {
-    const { cells, width, chance } = this;
-    const other = (chance * (width - 1) + (1 - chance) * width) / (cells - 1);
-    return { p: other, q: chance };
-  }
-
-  definition() {
-    return { response: "subset", size: this.width };
-  }
-
-  /** @override @param {number} own @param {ByteStream} stream */
-  draw(own, stream) {
-    return drawSubset(this, own, stream);
-  }
+export function subsetOf(cells, width, chance) {
+  const p = (chance * (width - 1) + (1 - chance) * width) / (cells - 1);
+  const definition = { response: "subset", size: width };
+  return cellsResponse({ name: "subset", definition, cells, width, chance, noise: { p, q: chance } }, (own, stream) => {
+    const others = Array.from({ length: cells }, (_, cell) => cell).filter((cell) => cell !== own);
+    const drawn = happens(chance, stream) ? [own] : [];
+    // The beginning of a Fisher-Yates shuffle.
+    for (let i = 0; drawn.length < width; i++) {
+      const j = i + uniformBelow(others.length - i, stream);
+      [others[i], others[j]] = [others[j], others[i]];
+      drawn.push(others[i]);
+    }
+    return drawn;
+  });
 }
 
 /**
- * One cell, in a window of w cells from a number's position on with probability q, else uniform among the
- * others: the piecewise mechanism on a grid, whose positions are 0 to d - w.
+ * One of d cells, in a window of w cells from a number's position on with probability q, else uniform among the others:
+ * the piecewise mechanism (Wang et al. 2019, section III) on a grid, whose positions are 0 to d - w.
+ * @param {number} cells d @param {number} width w @param {number} chance q
  */
-export class Window extends Cells {
-  name = "window";
-
-  /** @returns {{p: number, q: number}} with which chances a cell outside and one inside is reported */
-  noise() {
-    const { cells, width, chance } = this;
-    return { p: (1 - chance) / (cells - width), q: chance / width };
-  }
-
-  definition() {
-    return { response: "window", chance: this.chance };
-  }
-
-  /** @override @param {number} own @param {ByteStream} stream */
-  draw(own, stream) {
-    return drawInWindow(this, own, stream);
-  }
+export function windowOf(cells, width, chance) {
+  const noise = { p: (1 - chance) / (cells - width), q: chance / width };
+  const definition = { response: "window", chance };
+  return cellsResponse({ name: "window", definition, cells, width, chance, noise }, (position, stream) => {
+    if (happens(chance, stream)) return [position + uniformBelow(width, stream)];
+    const cell = uniformBelow(cells - width, stream);
+    return [cell < position ? cell : cell + width];
+  });
 }
 
-/** @param {Uint8Array} bits of which one is set @returns {number} its place */
-function bitOf(bits) {
-  const byte = bits.findIndex((each) => each !== 0);
-  return 8 * byte + Math.log2(bits[byte]);
+/**
+ * Toss one exact coin: compare a uniform number with a chance below 1, byte by byte. All steps are exact: a
+ * double times 256 has the same digits, and its fraction fewer.
+ * @param {number} chance @param {ByteStream} stream
+ */
+function happens(chance, stream) {
+  const drawn = new Uint8Array(1);
+  for (let rest = chance; rest > 0; ) {
+    rest *= 256;
+    const digit = Math.floor(rest);
+    stream.fill(drawn);
+    if (drawn[0] !== digit) return drawn[0] < digit;
+    rest -= digit;
+  }
+  return false;
 }
