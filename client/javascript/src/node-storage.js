@@ -1,14 +1,14 @@
 /**
- * Texts kept in files of one directory, for Node, its workers, and any number of processes.
+ * Texts kept in one directory, for Node, its workers, and any number of processes.
  *
- * Each version of a text is a file of its own, numbered, and made by a hard link, which only the first
- * of several processes gets; so an update is a compare-and-swap, and no process holds a lock that kill -9
- * could leave behind. An old number can be taken again once its file is gone, by a process that slept
- * through all later updates; hence each file also names the versions that it came from, and a version
- * that the newest doesn't come from was never stored.
+ * Each version of a text is a numbered directory with one file. It is filled under another name and then renamed, in
+ * which only the first of several processes succeeds: no system moves a directory onto one that isn't empty. So an
+ * update is a compare-and-swap, and no process holds a lock that kill -9 could leave behind. An old number can be taken
+ * again once its directory is gone, by a process that slept through all later updates; hence each file also names the
+ * versions that it came from, and a version that the newest doesn't come from was never stored.
  */
 
-import { chmod, link, mkdir, open, readdir, readFile, stat, unlink } from "node:fs/promises";
+import { chmod, mkdir, open, readdir, readFile, rename, rmdir, stat, unlink } from "node:fs/promises";
 import { join } from "node:path";
 
 import { toHex } from "./bytes.js";
@@ -16,19 +16,20 @@ import { randomBytes } from "./coins.js";
 import { StorageError } from "./errors.js";
 import { Shake256 } from "./shake256.js";
 
-const OWNER_ONLY = 0o600;
 const READABLE_BY_OTHERS = 0o077;
 const WRITABLE_BY_OTHERS = 0o022;
 const FORMAT = "hubbub-file-1";
-/** That many updates of others may come between a link and a look at it; beyond, it would be made again. */
+const FILE = "text";
+const GONE = ".gone";
+/** That many updates of others may come between a renaming and a look at it; beyond, it would be made again. */
 const ANCESTORS = 256;
+/** Others that are always faster, so often in a row, don't exist. */
 const MOST_ATTEMPTS = 1_000;
 const LONGEST_NAME = 100;
-const UNFINISHED_MILLIS = 5_000;
 const PAUSE_MILLIS = 5;
-/** More than it takes until a file is too old to be unfinished, if its time and the clock can be trusted. */
-const MOST_LOOKS = 2_500;
-const NO_LINKS = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EACCES", "EINVAL"]);
+const IS_WINDOWS = process.platform === "win32";
+/** Errors of renaming onto a number that is taken, or what another process took for left over. */
+const TAKEN = new Set(["EEXIST", "ENOTEMPTY", "ENOENT", ...(IS_WINDOWS ? ["EPERM", "EACCES"] : [])]);
 
 /**
  * One version of a text.
@@ -40,14 +41,10 @@ const NO_LINKS = new Set(["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EACCES", 
  * @property {boolean} copied whether its file is a copy of the one that was written
  */
 
-/** Files of this program that aren't linked to their numbers yet. @type {Set<string>} */
+/** Directories of this program that aren't renamed to their numbers yet. @type {Set<string>} */
 const underWay = new Set();
 
-/**
- * Where the versions of one text are, and how a link is made there.
- *
- * @typedef {{directory: string, name: string, makeLink: (from: string, to: string) => Promise<void>}} Folder
- */
+/** Where the versions of one text are. @typedef {{directory: string, name: string, move: typeof rename}} Folder */
 
 /**
  * Keep texts in a directory, which is made when first needed.
@@ -56,23 +53,19 @@ const underWay = new Set();
  * @returns {import("./storage.js").KeptTexts}
  */
 export function fileStorage(directory) {
-  return makeFileStorage(directory, link);
+  return makeFileStorage(directory, rename);
 }
 
 /**
- * As `fileStorage`, on a file system whose links are made by the given function.
- *
- * @param {string} directory
- * @param {(from: string, to: string) => Promise<void>} makeLink
- * @returns {import("./storage.js").KeptTexts}
+ * As `fileStorage`, with what renames.
+ * @param {string} directory @param {typeof rename} move @returns {import("./storage.js").KeptTexts}
  */
-export function makeFileStorage(directory, makeLink) {
+export function makeFileStorage(directory, move) {
   return {
     async update(key, change) {
-      const folder = { directory, name: fileName(key), makeLink };
+      const folder = { directory, name: fileName(key), move };
       for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
         await checkDirectory(directory);
-        await removeLeftOver(folder);
         const current = await readNewest(folder);
         const text = change(current.text, { copied: current.copied });
         if (text === undefined) return;
@@ -87,87 +80,48 @@ export function makeFileStorage(directory, makeLink) {
 /** @param {string} directory */
 async function checkDirectory(directory) {
   const found = await unlessMissing(stat(directory));
-  if (!found || process.platform === "win32") return;
+  if (!found || IS_WINDOWS) return;
   const mode = found.mode & 0o777;
   if (mode & WRITABLE_BY_OTHERS) {
-    throw new StorageError(
-      `${directory}: mode is ${mode.toString(8)}, others may write to it: must be 700`,
-    );
+    throw new StorageError(`${directory}: mode is ${mode.toString(8)}, others may write to it: must be 700`);
   }
   if (mode & READABLE_BY_OTHERS) await chmod(directory, 0o700);
 }
 
-/**
- * Return the newest version that is whole.
- *
- * @param {Folder} folder
- * @returns {Promise<Version>} under the number of the newest of all
- */
-async function readNewest(folder) {
-  for (let look = 0; look < MOST_LOOKS; look++) {
-    const files = await listVersions(folder);
-    const version = await readFirst(files);
+/** Return the newest version, and remove what else there is. @param {Folder} folder @returns {Promise<Version>} */
+async function readNewest({ directory, name }) {
+  for (let look = 0; look < MOST_ATTEMPTS; look++) {
+    const found = (await unlessMissing(readdir(directory))) ?? [];
+    const own = found.filter((each) => each.startsWith(`${name}.`)).map((each) => each.slice(name.length + 1));
+    await Promise.all(own.filter(isLeftOver).map((rest) => discard(join(directory, `${name}.${rest}`))));
+    const numbers = own.filter((rest) => /^\d{1,15}$/.test(rest)).map(Number);
+    const [newest, ...older] = numbers.sort((one, other) => other - one);
+    if (newest === undefined) return { number: 0, text: null, tokens: [], copied: false };
+    const version = await readVersion(join(directory, `${name}.${newest}`, FILE), newest);
     if (version) {
-      if (files.length > 1) await removeOlder(folder, version.number);
-      return { ...version, number: files[0]?.number ?? 0 };
+      await Promise.all(older.map((number) => remove(join(directory, `${name}.${number}`))));
+      return version;
     }
-    // A newer version has replaced these meanwhile, or is being written right now.
+    // A newer version has replaced it meanwhile.
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MILLIS));
   }
-  throw new Error(`${folder.directory}: no version was whole in ${MOST_LOOKS} looks`);
+  throw new Error(`${directory}: no version could be read in ${MOST_ATTEMPTS} looks`);
 }
 
-/**
- * @typedef {{path: string, number: number, inPlace: boolean}} VersionFile
- */
-
-/** @param {Folder} folder @returns {Promise<VersionFile[]>} the newest first */
-async function listVersions({ directory, name }) {
-  const names = (await unlessMissing(readdir(directory))) ?? [];
-  return names
-    .flatMap((found) => {
-      const [, number, inPlace] = /\.(\d{1,15})(\.direct)?$/.exec(found) ?? [];
-      if (number === undefined || found !== `${name}.${number}${inPlace ?? ""}`) return [];
-      return [{ path: join(directory, found), number: Number(number), inPlace: Boolean(inPlace) }];
-    })
-    .sort((one, other) => other.number - one.number);
-}
-
-/** @param {VersionFile[]} files @returns {Promise<Version | null>} null if they must be listed again */
-async function readFirst(files) {
-  for (const file of files) {
-    const version = await readVersion(file);
-    if (version !== "unfinished") return version;
-  }
-  return { number: 0, text: null, tokens: [], copied: false };
-}
-
-/**
- * @param {VersionFile} file
- * @returns {Promise<Version | "unfinished" | null>} null if it is gone, or may still be written
- */
-async function readVersion({ path, number, inPlace }) {
+/** @param {string} path @param {number} number @returns {Promise<Version | null>} null if it is gone */
+async function readVersion(path, number) {
   const file = await unlessMissing(open(path, "r"));
   if (!file) return null;
   try {
     const found = await file.stat({ bigint: true });
     const mode = Number(found.mode) & 0o777;
-    if (process.platform !== "win32" && mode & READABLE_BY_OTHERS) {
-      throw new StorageError(
-        `${path}: mode is ${mode.toString(8)}, others may have read it: must be 600`,
-      );
+    if (!IS_WINDOWS && mode & READABLE_BY_OTHERS) {
+      throw new StorageError(`${path}: mode is ${mode.toString(8)}, others may have read it: must be 600`);
     }
     const whole = decode(await file.readFile("utf8"));
-    if (whole) {
-      const { text, tokens, place } = whole;
-      return { number, text, tokens, copied: place !== (await placeOf(found)) };
-    }
-    if (!inPlace) {
-      throw new StorageError(`${path}: is damaged; nothing is sent until someone deletes it`);
-    }
-    // A time far in the future comes from a wrong clock, and doesn't show when the writing ended.
-    const age = Math.abs(Date.now() - Number(found.mtimeMs));
-    return age < UNFINISHED_MILLIS ? null : "unfinished";
+    if (!whole) throw new StorageError(`${path}: is damaged; nothing is sent until someone deletes it`);
+    const { text, tokens, place } = whole;
+    return { number, text, tokens, copied: place !== (await placeOf(found)) };
   } finally {
     await file.close();
   }
@@ -175,69 +129,42 @@ async function readVersion({ path, number, inPlace }) {
 
 /**
  * Store the next version, unless another process does so first.
- *
- * @param {Folder} folder
- * @param {Version} current
- * @param {string | null} text
+ * @param {Folder} folder @param {Version} current @param {string | null} text
  * @returns {Promise<boolean>} whether it is done
  */
 async function store(folder, current, text) {
+  const { directory, name, move } = folder;
   const token = toHex(randomBytes(8));
-  const tokens = [token, ...current.tokens.slice(0, ANCESTORS)];
-  const number = current.number + 1;
-  const path = await makeVersion(folder, number, { text, tokens });
-  if (!path) return false;
-  await syncDirectory(folder.directory);
+  const path = join(directory, `${name}.${current.number + 1}`);
+  const rest = `new.${process.pid}.${toHex(randomBytes(8))}`;
+  const temporary = join(directory, `${name}.${rest}`);
+  underWay.add(rest);
+  try {
+    await mkdir(temporary, { mode: 0o700 });
+    await writeDurably(join(temporary, FILE), text, [token, ...current.tokens.slice(0, ANCESTORS)]);
+    await syncDirectory(temporary);
+    await move(temporary, path);
+  } catch (error) {
+    await remove(temporary);
+    if (TAKEN.has(codeOf(error) ?? "")) return false;
+    throw error;
+  } finally {
+    underWay.delete(rest);
+  }
+  await syncDirectory(directory);
   // It is stored now: a failure to read it back must not make anyone store it twice.
   const newest = await readNewest(folder).catch(() => null);
   if (!newest || newest.tokens.includes(token)) return true;
-  await unlink(path).catch(() => {});
+  await remove(path);
   return false;
 }
 
 /**
- * Write a version under its number, if no other process has.
- *
- * @param {Folder} folder
- * @param {number} number
- * @param {{text: string | null, tokens: string[]}} version
- * @returns {Promise<string | null>} its path, or null if the number is taken
- */
-async function makeVersion({ directory, name, makeLink }, number, version) {
-  const temporaryName = `${name}.new.${process.pid}.${toHex(randomBytes(8))}`;
-  const temporary = join(directory, temporaryName);
-  const path = join(directory, `${name}.${number}`);
-  underWay.add(temporaryName);
-  try {
-    await writeDurably(temporary, version);
-    await makeLink(temporary, path);
-    return path;
-  } catch (error) {
-    // It doesn't exist if another process took it for one that was left.
-    if (codeOf(error) === "EEXIST" || codeOf(error) === "ENOENT") return null;
-    if (!NO_LINKS.has(codeOf(error) ?? "")) throw error;
-  } finally {
-    await unlink(temporary).catch(() => {});
-    underWay.delete(temporaryName);
-  }
-  // Without links a file is made first and then written: readers must wait until it is complete.
-  try {
-    await writeDurably(`${path}.direct`, version);
-    return `${path}.direct`;
-  } catch (error) {
-    if (codeOf(error) === "EEXIST") return null;
-    throw error;
-  }
-}
-
-/**
  * Make a file that contains its own place, so that a copy of it can be recognized.
- *
- * @param {string} path
- * @param {{text: string | null, tokens: string[]}} version
+ * @param {string} path @param {string | null} text @param {string[]} tokens
  */
-async function writeDurably(path, { text, tokens }) {
-  const file = await open(path, "wx", OWNER_ONLY);
+async function writeDurably(path, text, tokens) {
+  const file = await open(path, "wx", 0o600);
   try {
     const place = await placeOf(await file.stat({ bigint: true }));
     const head = { format: FORMAT, length: text?.length ?? null, tokens, place };
@@ -248,43 +175,35 @@ async function writeDurably(path, { text, tokens }) {
   }
 }
 
-/** @param {Folder} folder @param {number} number what is older than it */
-async function removeOlder(folder, number) {
-  const versions = await listVersions(folder);
-  const older = versions.filter((file) => file.number < number).map(({ path }) => path);
-  await Promise.all(older.map((path) => unlink(path).catch(() => {})));
+/** Remove what was left, but so that nobody can give it a number meanwhile, empty. @param {string} path */
+async function discard(path) {
+  if (path.endsWith(GONE)) return remove(path);
+  await rename(path, path + GONE).then(() => remove(path + GONE)).catch(() => {});
+}
+
+/** @param {string} path of a version */
+async function remove(path) {
+  await unlink(join(path, FILE)).catch(() => {});
+  await rmdir(path).catch(() => {});
 }
 
 /**
- * Remove what processes that have ended didn't link: it holds reports that may be settled by now. A
- * process that only seems to have ended, as it is in another container, makes its version once more.
- *
- * @param {Folder} folder
+ * Whether a process that has ended didn't rename it: it holds reports that may be settled by now. A process that
+ * only seems to have ended, as it is in another container, makes its version once more.
+ * @param {string} rest of its name
  */
-async function removeLeftOver({ directory, name }) {
-  for (const found of (await unlessMissing(readdir(directory))) ?? []) {
-    const [, pid] = /\.new\.(\d+)\.[0-9a-f]+$/.exec(found) ?? [];
-    if (pid === undefined || !found.startsWith(`${name}.new.`) || underWay.has(found)) continue;
-    if (Number(pid) === process.pid || !isRunning(Number(pid))) {
-      await unlink(join(directory, found)).catch(() => {});
-    }
-  }
-}
-
-/** @param {number} pid @returns {boolean} whether there is such a process, as far as is known */
-function isRunning(pid) {
+function isLeftOver(rest) {
+  const [, pid, gone] = /^new\.(\d+)\.[0-9a-f]+(\.gone)?$/.exec(rest) ?? [];
+  if (gone) return true;
+  if (pid === undefined || underWay.has(rest)) return false;
   try {
-    process.kill(pid, 0);
-    return true;
+    return Number(pid) === process.pid || !process.kill(Number(pid), 0);
   } catch (error) {
-    return codeOf(error) !== "ESRCH";
+    return codeOf(error) === "ESRCH";
   }
 }
 
-/**
- * @param {string} content
- * @returns {{text: string | null, tokens: string[], place: string} | null} null if it isn't whole
- */
+/** @param {string} content @returns {{text: string | null, tokens: string[], place: string} | null} null: not whole */
 function decode(content) {
   const end = content.indexOf("\n");
   if (end < 0 || !content.endsWith("\n")) return null;
@@ -298,11 +217,7 @@ function decode(content) {
   }
 }
 
-/**
- * @template T
- * @param {Promise<T>} found
- * @returns {Promise<T | null>} null if there is no such file
- */
+/** @template T @param {Promise<T>} found @returns {Promise<T | null>} null if there is no such file */
 async function unlessMissing(found) {
   try {
     return await found;
@@ -315,36 +230,28 @@ async function unlessMissing(found) {
 /** @param {string} key @returns {string} a file's name in which letters' case makes no difference */
 function fileName(key) {
   if (/^[a-z0-9._-]+$/.test(key) && key.length <= LONGEST_NAME) return key;
-  const digest = new Shake256(new TextEncoder().encode(key)).fill(new Uint8Array(16));
-  return `hubbub.${toHex(digest)}`;
+  return `hubbub.${digest(key, 16)}`;
 }
 
-/** @type {Promise<string> | undefined} */
+/** @param {string} text @param {number} length in bytes */
+function digest(text, length) {
+  return toHex(new Shake256(new TextEncoder().encode(text)).fill(new Uint8Array(length)));
+}
+
+/** @type {Promise<string> | undefined} differs between a machine and its clone; empty if it isn't known */
 let machine;
 
-/** @returns {Promise<string>} an id that differs between a machine and its clone, or an empty text */
-function machineId() {
-  machine ??= readFile("/etc/machine-id", "utf8").catch(() => "");
-  return machine;
-}
-
 /**
- * Return a digest of a file's place: a copy of it has another one, a link to it doesn't.
- *
+ * Return a digest of a file's place: a copy of it has another one.
  * @param {import("node:fs").BigIntStats} found
  */
 async function placeOf({ ino, birthtimeNs }) {
+  machine ??= readFile("/etc/machine-id", "utf8").catch(() => "");
   // Inodes are used again soon; a time of birth isn't. (Windows lends it to files of the same name.)
-  const birth = process.platform === "win32" ? "" : birthtimeNs;
-  const text = `hubbub/1/place ${await machineId()} ${ino} ${birth}`;
-  return toHex(new Shake256(new TextEncoder().encode(text)).fill(new Uint8Array(8)));
+  return digest(`hubbub/1/place ${await machine} ${ino} ${IS_WINDOWS ? "" : birthtimeNs}`, 8);
 }
 
-/**
- * Make new names durable, where a system can.
- *
- * @param {string} directory
- */
+/** Make new names durable, where a system can. @param {string} directory */
 async function syncDirectory(directory) {
   try {
     const handle = await open(directory, "r");

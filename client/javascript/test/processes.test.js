@@ -125,10 +125,9 @@ test("no value and no Bloom filter is in any file, and forget leaves none of the
   await until(() => telemetry.status().recorded === 2);
   await telemetry.close(1);
   const contents = async () => {
-    const names = await readdir(folder);
-    return (await Promise.all(names.map((name) => readFile(join(folder, name), "utf8")))).join(
-      "\n",
-    );
+    const files = (await readdir(folder, { recursive: true, withFileTypes: true })).filter((each) => each.isFile());
+    const texts = files.map(({ parentPath, name }) => readFile(join(parentPath, name), "utf8"));
+    return (await Promise.all(texts)).join();
   };
   const before = await contents();
   assert.doesNotMatch(before, /hunter/);
