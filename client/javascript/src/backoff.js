@@ -8,18 +8,14 @@ import { randomBytes } from "./coins.js";
 const LONGEST_ASKED = 24 * 3_600_000;
 
 /**
- * @typedef {object} Delays
- * @property {number} first milliseconds, upper end of the first wait
- * @property {number} longest milliseconds, upper end of all later ones
- */
-
-/**
  * Return the milliseconds to wait after so many failures.
  * @param {number} failures at least 1 @param {number} asked what the collector asked for, 0 if nothing
- * @param {Delays} delays @param {() => number} [random] from 0 to 1 @returns {number}
+ * @param {{firstRetryMillis: number, longestRetryMillis: number}} delays upper ends of the first wait, and of all later
+ *   ones
+ * @param {() => number} [random] from 0 to 1 @returns {number}
  */
-export function waitAfter(failures, asked, { first, longest }, random = uniform) {
-  return asked + random() * Math.min(longest, first * 2 ** (failures - 1));
+export function waitAfter(failures, asked, { firstRetryMillis, longestRetryMillis }, random = uniform) {
+  return asked + random() * Math.min(longestRetryMillis, firstRetryMillis * 2 ** (failures - 1));
 }
 
 /**

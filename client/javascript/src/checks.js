@@ -6,7 +6,7 @@ import { MetricError, shown, ValueError } from "./errors.js";
 /** @template T @typedef {(value: unknown, path: string) => T} Check returns the value, or throws MetricError */
 
 /** @template T @param {string} rule @param {(value: any) => boolean} holds @returns {Check<T>} */
-function must(rule, holds) {
+export function must(rule, holds) {
   return (value, path) => {
     if (!holds(value)) throw new MetricError(`${path} = ${shown(value)}: must be ${rule}`);
     return /** @type {T} */ (value);

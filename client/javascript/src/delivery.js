@@ -11,25 +11,9 @@ import { toHex } from "./bytes.js";
 import { randomBytes } from "./coins.js";
 import { HubbubError } from "./errors.js";
 import { Nap } from "./nap.js";
-import {
-  batchSpooled,
-  countsOf,
-  dropOff,
-  leaseOldest,
-  noteSent,
-  putOff,
-  release,
-  trim,
-} from "./outbox.js";
-import {
-  checkSwitch,
-  claimFetch,
-  keepSwitch,
-  offBy,
-  parseSwitch,
-  SWITCHED_OFF,
-  SwitchError,
-} from "./switch.js";
+import { batchSpooled, countsOf, dropOff, leaseOldest, noteSent, putOff, release, trim } from "./outbox.js";
+import { fetchSwitch, postBatch } from "./sender.js";
+import { checkSwitch, claimFetch, keepSwitch, offBy, parseSwitch, SWITCHED_OFF, SwitchError } from "./switch.js";
 
 /** After a request's time: what a slow machine may need to store its result. */
 const LEASE_MARGIN = 5_000;
@@ -38,30 +22,14 @@ const PAUSE = 500;
 
 /** @typedef {NonNullable<ReturnType<typeof leaseOldest>>} LeasedBatch */
 /** @typedef {import("./outbox.js").Counts} Counts */
-/**
- * Where to ask for the switch, for whom, and which key must have signed it; `keptAs` is the key's name.
- * @typedef {{address: string, application: string, key: Uint8Array | null, keptAs: string}} Switched
- */
+/** @typedef {import("./sender.js").DeliveryFailure} DeliveryFailure */
 
 /**
- * @typedef {object} DeliveryOptions
- * @property {import("./state.js").StateStore} store
- * @property {import("./sender.js").Sender} sender
- * @property {string} origin of the collector
- * @property {ReadonlySet<string>} daily metrics of which one report is sent a day
- * @property {Switched | null} switched
- * @property {number} batchSize
- * @property {number} batchMillis
- * @property {{reports: number, bytes: number}} most the outbox's bounds; beyond them the oldest are dropped
- * @property {number} timeoutMillis of a request
- * @property {import("./backoff.js").Delays} delays
+ * @typedef {object} Outcomes
  * @property {(count: number) => void} onDelivered
- * @property {(reason: string, count: number) => void} onDropped count may be 0
- * @property {(reason: string, count: number, error: import("./sender.js").DeliveryFailure) => void} onRefused
- * @property {(error: import("./sender.js").DeliveryFailure) => void} onError an attempt failed
+ * @property {(reason: string, count: number, error: DeliveryFailure) => void} onRefused
+ * @property {(error: DeliveryFailure) => void} onError an attempt failed
  * @property {(why: string) => void} onNoSwitch the switch is as before, for there is none that may be obeyed
- * @property {(error: unknown) => void} onTrouble the storage failed; it is tried again
- * @property {(error: HubbubError) => void} onEnd nothing can be delivered any more
  */
 
 /** Reports on their way from the storage to the collector, and the one loop that moves them. */
@@ -69,7 +37,8 @@ export class Delivery {
   /** Whether the page may vanish at any moment: requests should then outlive it. */
   leaving = false;
 
-  #options;
+  #client;
+  #outcomes;
   #holder = toHex(randomBytes(8));
   /** @type {Counts} when they were last read */
   #counts = { spooled: 0, waiting: 0 };
@@ -89,14 +58,13 @@ export class Delivery {
   /** @type {Promise<void> | null} */
   #asking = null;
   #nap = new Nap();
-  /** @type {Set<() => void>} */
-  #idleWaiters = new Set();
-  /** @type {Set<() => void>} */
-  #stuckWaiters = new Set();
+  /** @type {Set<{orStuck: boolean, resolve: () => void}>} */
+  #waiters = new Set();
 
-  /** @param {DeliveryOptions} options */
-  constructor(options) {
-    this.#options = options;
+  /** @param {import("./recorder.js").Client} client @param {Outcomes} outcomes */
+  constructor(client, outcomes) {
+    this.#client = client;
+    this.#outcomes = outcomes;
   }
 
   /** How many reports were unsent in the storage when it was last looked at. */
@@ -108,9 +76,9 @@ export class Delivery {
   notice(counts) {
     this.#counts = counts;
     this.#since = counts.spooled ? (this.#since ?? performance.now()) : null;
-    if (!counts.waiting) this.#resolveIdle();
+    if (!counts.waiting) this.#resolve();
     else if (!this.#working && !this.#stopped) this.#work();
-    else if (counts.spooled >= this.#options.batchSize) this.#nap.wake();
+    else if (counts.spooled >= this.#client.options.batchSize) this.#nap.wake();
   }
 
   /** Send what waits without waiting for more; a wait that follows a failure isn't cut short. */
@@ -119,16 +87,22 @@ export class Delivery {
     this.#nap.wake();
   }
 
-  /** @returns {Promise<void>} fulfilled once nothing waits */
-  idle() {
-    if (!this.waiting || this.#stopped) return Promise.resolve();
-    return new Promise((resolve) => this.#idleWaiters.add(resolve));
+  /**
+   * @param {{orStuck: boolean}} options or nothing can be sent now
+   * @returns {Promise<void>} fulfilled once nothing waits
+   */
+  idle({ orStuck }) {
+    const isIdle = !this.waiting || this.#stopped || (orStuck && (this.#stuck || this.#isResting()));
+    return new Promise((resolve) => void (isIdle ? resolve() : this.#waiters.add({ orStuck, resolve })));
   }
 
-  /** @returns {Promise<void>} fulfilled once nothing waits, or nothing can be sent now */
-  idleOrStuck() {
-    if (!this.waiting || this.#stopped || this.#stuck || this.#isResting()) return Promise.resolve();
-    return new Promise((resolve) => this.#stuckWaiters.add(resolve));
+  /** @param {{onlyStuck?: boolean}} [options] those that wait for no more than that */
+  #resolve({ onlyStuck = false } = {}) {
+    for (const waiter of this.#waiters) {
+      if (onlyStuck && !waiter.orStuck) continue;
+      waiter.resolve();
+      this.#waiters.delete(waiter);
+    }
   }
 
   /**
@@ -137,7 +111,7 @@ export class Delivery {
    */
   ask() {
     this.#asking ??= this.#fetchSwitch()
-      .catch((error) => this.#options.onTrouble(error))
+      .catch((error) => this.#client.onTrouble(error))
       .finally(() => void (this.#asking = null));
   }
 
@@ -151,7 +125,7 @@ export class Delivery {
     this.#stopped = true;
     if (!this.leaving) this.#requests.abort();
     this.#nap.wake();
-    this.#resolveIdle();
+    this.#resolve();
   }
 
   /** Let others send what this client was sending, or about to send, when it was stopped. */
@@ -159,7 +133,7 @@ export class Delivery {
     await this.#leasing;
     const batch = this.#underWay;
     if (!batch || this.leaving) return;
-    await this.#options.store.change(({ outbox }) => release(outbox, batch.id, new Set()));
+    await this.#client.store.change(({ outbox }) => release(outbox, batch.id, new Set()));
   }
 
   /** Deliver batch after batch until the outbox is empty; never rejects. */
@@ -170,41 +144,36 @@ export class Delivery {
       try {
         if (!this.#stopped) await this.#step();
       } catch (error) {
-        await this.#fail(error);
+        if (error instanceof HubbubError) {
+          this.#client.onEnd(error);
+          this.stop();
+        } else {
+          this.#client.onTrouble(error);
+          await this.#waitAfterFailure(0);
+        }
       }
     }
     this.#working = false;
     this.#isFlushing = false;
   }
 
-  /** @param {unknown} error */
-  async #fail(error) {
-    const { delays, onEnd, onTrouble } = this.#options;
-    if (error instanceof HubbubError) {
-      onEnd(error);
-      return this.stop();
-    }
-    onTrouble(error);
-    const wait = waitAfter(++this.#failures, 0, delays);
+  /** @param {number} asked milliseconds that the collector asked for */
+  async #waitAfterFailure(asked) {
+    const wait = waitAfter(++this.#failures, asked, this.#client.options);
     this.#noteStuck();
     await this.#nap.sleepThrough(wait, () => this.#stopped);
   }
 
   #noteStuck() {
     this.#stuck = true;
-    this.#resolveStuck();
-  }
-
-  #resolveStuck() {
-    for (const resolve of this.#stuckWaiters) resolve();
-    this.#stuckWaiters.clear();
+    this.#resolve({ onlyStuck: true });
   }
 
   /** Lease a batch and send it, or wait for others that are sending. */
   async #step() {
     this.#leasing = this.#lease();
     const { dropped, batch } = await this.#leasing;
-    for (const [reason, count] of Object.entries(dropped)) this.#options.onDropped(reason, count);
+    for (const [reason, count] of Object.entries(dropped)) this.#client.drop(reason, count);
     if (this.#stopped) return;
     if (batch) return this.#deliver(batch);
     this.#noteStuck();
@@ -214,7 +183,7 @@ export class Delivery {
   /** Wait until a batch is due, or there is nothing to wait for any more. */
   async #untilDue() {
     while (this.waiting && !this.#stopped && !this.#isDue()) {
-      if (this.#isResting()) this.#resolveStuck();
+      if (this.#isResting()) this.#resolve({ onlyStuck: true });
       const rest = (this.#counts.rest?.until ?? Infinity) - Date.now();
       await this.#nap.sleep(Math.max(1, Math.min(this.#dueAt() - performance.now(), rest)));
     }
@@ -234,27 +203,28 @@ export class Delivery {
 
   /** @param {number} spooled */
   #isBatchDue(spooled) {
-    const full = spooled >= this.#options.batchSize;
+    const full = spooled >= this.#client.options.batchSize;
     return spooled > 0 && (this.#isFlushing || full || this.#dueAt() <= performance.now());
   }
 
   #dueAt() {
-    return (this.#since ?? performance.now()) + this.#options.batchMillis;
+    return (this.#since ?? performance.now()) + this.#client.options.batchMillis;
   }
 
   async #lease() {
-    const { store, origin, batchSize, most, timeoutMillis, switched } = this.#options;
+    const { store, options } = this.#client;
+    const { origin } = options.endpoint;
     this.#stuck = false;
     const found = await store.change((state) => {
       const { outbox } = state;
       const now = Date.now();
-      const lease = { holder: this.#holder, since: now, millis: timeoutMillis + LEASE_MARGIN };
-      const off = dropOff(outbox, offBy(state, switched?.keptAs ?? null), now);
+      const lease = { holder: this.#holder, since: now, millis: options.timeoutMillis + LEASE_MARGIN };
+      const off = dropOff(outbox, offBy(state, options.switched), now);
       /** @type {Record<string, number>} */
-      const dropped = { ...trim(outbox, most, now), [SWITCHED_OFF]: off };
+      const dropped = { ...trim(outbox, options, now), [SWITCHED_OFF]: off };
       let batch = leaseOldest(outbox, lease, origin);
       if (!batch && this.#isBatchDue(countsOf(outbox, origin).spooled)) {
-        batchSpooled(outbox, batchSize, origin);
+        batchSpooled(outbox, options.batchSize, origin);
         batch = leaseOldest(outbox, lease, origin);
       }
       return { dropped, batch, counts: countsOf(outbox, origin) };
@@ -266,72 +236,56 @@ export class Delivery {
 
   /** @param {LeasedBatch} batch */
   async #deliver({ id, reports, isNew }) {
-    const { store, origin, sender, daily, delays, onError } = this.#options;
-    const outcome = await sender.post({ id, reports }, {
-      signal: this.#requests.signal,
-      outliveThePage: this.leaving,
-    });
+    const { store, options } = this.#client;
+    const { metrics } = options.registry;
+    const { onDelivered, onRefused, onError } = this.#outcomes;
+    const attempt = { signal: this.#requests.signal, outliveThePage: this.leaving };
+    const outcome = await postBatch(options, { id, reports }, attempt);
     if (this.#stopped) return;
     if (outcome.kind !== "delivered") onError(outcome.error);
     const settled = settledBy(outcome, reports.length);
     const { there, counts } = await store.change(({ outbox }) => {
-      if (outcome.kind === "unknown") {
-        const wasThere = putOff(outbox, id, outcome, isNew ? this.#holder : null);
-        return { there: wasThere, counts: countsOf(outbox, origin) };
+      const isUnknown = outcome.kind === "unknown";
+      const mayBeStored = !isUnknown && (outcome.kind !== "retry" || outcome.mayBeStored);
+      for (const { metric } of mayBeStored ? reports : []) {
+        if (metrics.get(metric)?.reportsPerDay) noteSent(outbox, metric, Date.now());
       }
-      const mayBeStored = outcome.kind !== "retry" || outcome.mayBeStored;
-      const sent = reports.map(({ metric }) => metric).filter((metric) => daily.has(metric));
-      if (mayBeStored) for (const metric of sent) noteSent(outbox, metric, Date.now());
-      const isUnknown = isNew && !mayBeStored;
-      const was = release(outbox, id, settled, isUnknown ? this.#holder : null);
-      return { there: was, counts: countsOf(outbox, origin) };
+      // Whose id no collector can have seen.
+      const holder = isNew && !mayBeStored ? this.#holder : null;
+      const there = isUnknown ? putOff(outbox, id, outcome, holder) : release(outbox, id, settled, holder);
+      return { there, counts: countsOf(outbox, options.endpoint.origin) };
     });
     this.#underWay = null;
-    if (there) this.#count(outcome, settled.size);
+    if (there) {
+      if (outcome.kind === "delivered") onDelivered(settled.size);
+      else if (outcome.kind !== "retry") onRefused(outcome.reason, settled.size, outcome.error);
+    }
     // The collector has answered: this client has shown itself anyway.
     if (outcome.kind !== "retry") await this.#fetchSwitch();
     this.notice(counts);
-    if (outcome.kind !== "retry") {
-      this.#failures = 0;
-      return;
-    }
-    const wait = waitAfter(++this.#failures, outcome.asked, delays);
-    this.#noteStuck();
-    await this.#nap.sleepThrough(wait, () => this.#stopped);
+    if (outcome.kind === "retry") await this.#waitAfterFailure(outcome.asked);
+    else this.#failures = 0;
   }
 
   /** Ask for the switch, at most once a day, and obey it; go on as before if there is none to obey. */
   async #fetchSwitch() {
-    const { store, sender, switched, onNoSwitch } = this.#options;
+    const { store, options } = this.#client;
+    const { switched } = options;
     if (!switched || this.#stopped) return;
     const { address, application, key, keptAs } = switched;
     if (!(await store.change((state) => claimFetch(state, Date.now(), keptAs)))) return;
-    const bytes = await sender.fetchSwitch(address, this.#requests.signal);
+    const bytes = await fetchSwitch(options, address, this.#requests.signal);
     if (this.#stopped) return;
-    if (!bytes) return onNoSwitch("it can't be fetched");
     try {
+      if (!bytes) throw new SwitchError("it can't be fetched");
       const file = parseSwitch(bytes);
       await checkSwitch(file, application, key, Date.now());
-      const kept = await store.change((state) => keepSwitch(state, file.document, keptAs));
-      if (!kept) onNoSwitch("a later one is obeyed");
+      const isKept = await store.change((state) => keepSwitch(state, file.document, keptAs));
+      if (!isKept) throw new SwitchError("a later one is obeyed");
     } catch (error) {
       if (!(error instanceof SwitchError)) throw error;
-      onNoSwitch(error.message);
+      this.#outcomes.onNoSwitch(error.message);
     }
-  }
-
-  /** @param {import("./sender.js").Outcome} outcome @param {number} settled */
-  #count(outcome, settled) {
-    if (outcome.kind === "delivered") this.#options.onDelivered(settled);
-    else if (outcome.kind !== "retry" && settled) {
-      this.#options.onRefused(outcome.reason, settled, outcome.error);
-    }
-  }
-
-  #resolveIdle() {
-    for (const resolve of this.#idleWaiters) resolve();
-    this.#idleWaiters.clear();
-    this.#resolveStuck();
   }
 }
 

@@ -36,7 +36,7 @@ import { nameOfKey, parseVerifyKey } from "./switch.js";
  * @property {(message: string) => void} [log] instead of console.warn; called once for each kind of trouble
  */
 
-export const DEFAULTS = Object.freeze({
+export const DEFAULTS = {
   batchSize: 100,
   batchMillis: 60_000,
   maxWaiting: 10_000,
@@ -44,68 +44,44 @@ export const DEFAULTS = Object.freeze({
   timeoutMillis: 10_000,
   firstRetryMillis: 1_000,
   longestRetryMillis: 300_000,
-});
+};
 export const LARGEST_TIMER = 2 ** 31 - 1;
 
-/**
- * Return the options with their defaults.
- *
- * @param {Options} options throws MetricError, OptionError
- */
+/** @typedef {ReturnType<typeof checkOptions>} CheckedOptions */
+
+/** Return the options with their defaults. @param {Options} options throws MetricError, OptionError */
 export function checkOptions(options) {
-  const { storage, consent = true, development = false } = options;
+  const { storage, consent = true, development = false, dimensions = {}, fetch, onError, log } = options;
   if (!isStorage(storage)) {
-    throw new OptionError(
-      "storage: must be an object with the function update, or with get and set",
-    );
+    throw new OptionError("storage: must be an object with the function update, or with get and set");
   }
   for (const [name, value] of Object.entries({ consent, development })) {
-    if (typeof value === "boolean") continue;
-    throw new OptionError(`${name} = ${shown(value)}: must be true or false`);
+    if (typeof value !== "boolean") throw new OptionError(`${name} = ${shown(value)}: must be true or false`);
   }
-  const registry = telling(makeRegistry(options.registry), options.dimensions ?? {}, development);
+  for (const [name, value] of Object.entries({ onError, log })) {
+    if (value === undefined || typeof value === "function") continue;
+    throw new OptionError(`${name} = ${shown(value)}: must be a function`);
+  }
   const numbers = checkNumbers(options);
+  const registry = telling(makeRegistry(options.registry), dimensions, development);
   const endpoint = address(options.endpoint, "endpoint");
   return {
-    registry,
-    storage,
-    consent,
-    development,
-    numbers,
-    endpoint,
+    ...{ registry, storage, consent, development, endpoint, ...numbers, fetch, onError, log },
     switched: checkSwitched(options, endpoint, registry.application),
     ingestKey: checkKey(options.ingestKey),
-    fetch: options.fetch,
-    onError: checkFunction(options.onError, "onError"),
-    log: checkFunction(options.log, "log"),
   };
 }
 
 /** @param {Options} options @returns {typeof DEFAULTS} */
 function checkNumbers(options) {
-  const numbers = Object.entries(DEFAULTS).map(([name, usual]) => {
-    const value = options[/** @type {keyof typeof DEFAULTS} */ (name)] ?? usual;
-    if (!Number.isInteger(value) || value < 1 || value > LARGEST_TIMER) {
-      throw new OptionError(
-        `${name} = ${shown(value)}: must be an integer between 1 and ${LARGEST_TIMER}`,
-      );
-    }
-    return [name, value];
-  });
-  const checked = Object.fromEntries(numbers);
-  if (checked.batchSize > checked.maxWaiting) {
-    throw new OptionError(`batchSize = ${checked.batchSize}: must be at most maxWaiting`);
+  const numbers = { ...DEFAULTS };
+  for (const name of /** @type {(keyof typeof DEFAULTS)[]} */ (Object.keys(DEFAULTS))) {
+    const value = (numbers[name] = options[name] ?? DEFAULTS[name]);
+    if (Number.isInteger(value) && value >= 1 && value <= LARGEST_TIMER) continue;
+    throw new OptionError(`${name} = ${shown(value)}: must be an integer between 1 and ${LARGEST_TIMER}`);
   }
-  return checked;
-}
-
-/**
- * @template {Function} F
- * @param {F | undefined} value @param {string} name @returns {F | undefined}
- */
-function checkFunction(value, name) {
-  if (value === undefined || typeof value === "function") return value;
-  throw new OptionError(`${name} = ${shown(value)}: must be a function`);
+  if (numbers.batchSize <= numbers.maxWaiting) return numbers;
+  throw new OptionError(`batchSize = ${numbers.batchSize}: must be at most maxWaiting`);
 }
 
 /** @param {unknown} key @returns {string | undefined} which RFC 6750 (2.1) allows in a header */
@@ -117,9 +93,11 @@ function checkKey(key) {
 }
 
 /**
- * @param {Options} options @param {URL} endpoint @param {string} application
- * @returns {import("./delivery.js").Switched | null}
+ * Where to ask for the switch, for whom, and which key must have signed it; `keptAs` is the key's name.
+ * @typedef {{address: string, application: string, key: Uint8Array | null, keptAs: string}} Switched
  */
+
+/** @param {Options} options @param {URL} endpoint @param {string} application @returns {Switched | null} */
 function checkSwitched({ switch: wanted, switchKey }, endpoint, application) {
   const key = switchKey === undefined ? null : parseVerifyKey(switchKey);
   if (wanted === undefined || /** @type {unknown} */ (wanted) === false) return null;

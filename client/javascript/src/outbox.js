@@ -18,6 +18,10 @@ export const TOO_OLD = "too old";
 const LONGEST_DAYS = 13;
 const LARGEST_BATCH = 1_000_000;
 const MILLIS_A_DAY = 86_400_000;
+const FIRST_REST = 1_000;
+const LONGEST_REST = 3_600_000;
+/** Two tabs may read the clock in another order than they get their turns. */
+const CLOCK_SLACK = 60_000;
 
 /** @typedef {import("./batch.js").StoredReport} StoredReport */
 
@@ -27,12 +31,6 @@ const MILLIS_A_DAY = 86_400_000;
  * @property {number} since milliseconds since 1970
  * @property {number} millis for how long
  */
-
-const FIRST_REST = 1_000;
-const LONGEST_REST = 3_600_000;
-
-/** Two tabs may read the clock in another order than they get their turns. */
-const CLOCK_SLACK = 60_000;
 
 /**
  * @typedef {object} SpooledReport
@@ -62,6 +60,8 @@ const CLOCK_SLACK = 60_000;
  *   reports_per_day = 1 may have arrived last
  */
 
+/** @typedef {SpooledReport | StoredBatch} Holder of reports */
+
 /** @returns {Outbox} */
 export function emptyOutbox() {
   return { spool: [], batches: [] };
@@ -77,7 +77,7 @@ export function emptyOutbox() {
  * @returns {Counts}
  */
 export function countsOf({ spool, batches }, origin, now = Date.now()) {
-  const isCounted = (/** @type {{origin: string}} */ one) => !origin || one.origin === origin;
+  const isCounted = (/** @type {Holder} */ one) => !origin || one.origin === origin;
   const batched = batches.filter(isCounted);
   const waiting = spool.filter(isCounted).length + numberIn(batched);
   const resting = batched.filter((batch) => isResting(batch, now));
@@ -99,6 +99,11 @@ function isResting({ rest }, now) {
   return rest !== undefined && now < rest.until && rest.until <= now + LONGEST_REST;
 }
 
+/** Whether a holder is a batch that a collector may have stored. @param {Holder} holder */
+function mayHaveArrived(holder) {
+  return "id" in holder && holder.id !== null;
+}
+
 /**
  * Return whether reports are of versions that the collector didn't know.
  * @param {StoredBatch[]} resting @returns {(report: StoredReport) => boolean}
@@ -107,6 +112,22 @@ function heldBy(resting) {
   const versions = resting.filter(({ id }) => id === null).flatMap(({ reports }) => reports);
   const held = new Set(versions.map(({ metric, version }) => `${metric} ${version}`));
   return ({ metric, version }) => held.has(`${metric} ${version}`);
+}
+
+/**
+ * Drop all reports but those that stay.
+ * @param {Outbox} outbox is changed
+ * @param {(report: StoredReport, holder: Holder, i: number) => boolean} stays i: its place in the batch
+ * @returns {number} how many were dropped
+ */
+function keepOnly(outbox, stays) {
+  const before = countsOf(outbox).waiting;
+  outbox.spool = outbox.spool.filter((one) => stays(one.report, one, 0));
+  for (const batch of outbox.batches) {
+    batch.reports = batch.reports.filter((report, i) => stays(report, batch, i));
+  }
+  outbox.batches = outbox.batches.filter(({ reports }) => reports.length);
+  return before - countsOf(outbox).waiting;
 }
 
 /**
@@ -131,45 +152,28 @@ export function noteSent(outbox, metric, now) {
  * @param {Outbox} outbox @param {string} metric @param {number} now milliseconds since 1970
  */
 export function isSent({ batches, sentDays }, metric, now) {
-  const mayHaveArrived = batches.some(
-    ({ id, reports }) => id !== null && reports.some((report) => report.metric === metric),
-  );
-  return mayHaveArrived || sentDays?.[metric] === dayOf(now);
+  const sent = batches.filter(mayHaveArrived).flatMap(({ reports }) => reports);
+  return sent.some((report) => report.metric === metric) || sentDays?.[metric] === dayOf(now);
 }
 
 /**
  * Drop a metric's reports that no collector can have.
  * @param {Outbox} outbox is changed @param {string} metric @param {string} origin of the collector
- * @returns {number} how many
  */
 export function dropWaiting(outbox, metric, origin) {
-  const before = countsOf(outbox).waiting;
-  const stays = (/** @type {StoredReport} */ report) => report.metric !== metric;
-  outbox.spool = outbox.spool.filter((one) => one.origin !== origin || stays(one.report));
-  for (const batch of outbox.batches) {
-    if (batch.id === null && batch.origin === origin) batch.reports = batch.reports.filter(stays);
-  }
-  outbox.batches = outbox.batches.filter(({ reports }) => reports.length);
-  return before - countsOf(outbox).waiting;
+  return keepOnly(outbox, (report, holder) => {
+    return report.metric !== metric || holder.origin !== origin || mayHaveArrived(holder);
+  });
 }
 
 /** @param {Outbox} outbox @returns {number} how many reports were dropped: all */
 export function clear(outbox) {
-  const { waiting } = countsOf(outbox);
-  outbox.spool = [];
-  outbox.batches = [];
-  return waiting;
+  return keepOnly(outbox, () => false);
 }
 
-/**
- * Drop what another client may send as well: reports that no collector knows by a batch's id.
- * @param {Outbox} outbox is changed @returns {number} how many reports
- */
+/** Drop what another client may send as well: what no collector can know by a batch's id. @param {Outbox} outbox */
 export function dropUnsent(outbox) {
-  const before = countsOf(outbox).waiting;
-  outbox.spool = [];
-  outbox.batches = outbox.batches.filter(({ id }) => id !== null);
-  return before - countsOf(outbox).waiting;
+  return keepOnly(outbox, (_, holder) => mayHaveArrived(holder));
 }
 
 /**
@@ -179,8 +183,7 @@ export function dropUnsent(outbox) {
  * @param {number} [now] milliseconds since 1970
  */
 export function batchSpooled(outbox, most, origin, now = Date.now()) {
-  const resting = outbox.batches.filter((it) => it.origin === origin && isResting(it, now));
-  const isHeld = heldBy(resting);
+  const isHeld = heldBy(outbox.batches.filter((it) => it.origin === origin && isResting(it, now)));
   /** @type {SpooledReport[]} */
   const taken = [];
   /** @type {string | null} */
@@ -198,13 +201,8 @@ export function batchSpooled(outbox, most, origin, now = Date.now()) {
     return false;
   });
   if (!taken.length) return;
-  outbox.batches.push({
-    id: null,
-    origin,
-    day: Math.min(...taken.map(({ day }) => day)),
-    reports: inAscendingOrder(taken.map(({ report }) => report)),
-    lease: null,
-  });
+  const reports = inAscendingOrder(taken.map(({ report }) => report));
+  outbox.batches.push({ id: null, origin, day: Math.min(...taken.map(({ day }) => day)), reports, lease: null });
 }
 
 /**
@@ -238,8 +236,7 @@ export function release(outbox, id, settled, holder = null) {
   // Another holder may have sent it since.
   if (holder !== null && batch.lease?.holder === holder) batch.id = null;
   batch.lease = null;
-  batch.reports = batch.reports.filter((_, i) => !settled.has(i));
-  outbox.batches = outbox.batches.filter(({ reports }) => reports.length);
+  keepOnly(outbox, (_, holding, i) => holding !== batch || !settled.has(i));
   return true;
 }
 
@@ -257,24 +254,22 @@ export function release(outbox, id, settled, holder = null) {
 export function putOff(outbox, id, { unknown, refused }, holder, now = Date.now()) {
   const batch = outbox.batches.find((candidate) => candidate.id === id);
   if (!batch) return false;
+  const isOwn = holder !== null && batch.lease?.holder === holder;
   const times = (batch.rest?.times ?? 0) + 1;
   const millis = Math.min(FIRST_REST * 2 ** (times - 1), LONGEST_REST) * (0.5 + 0.5 * uniform());
   const rest = { times: Math.min(times, 30), until: now + millis };
-  const reports = batch.reports.filter((_, i) => !refused.has(i));
+  release(outbox, id, refused, holder);
+  if (!isOwn) batch.rest = rest;
+  if (!isOwn || !outbox.batches.includes(batch)) return true;
+  delete batch.rest;
   const isUnknown = (/** @type {StoredReport} */ { metric, version }) =>
     unknown.some((one) => one.metric === metric && one.version === version);
-  if (holder === null || batch.lease?.holder !== holder) {
-    Object.assign(batch, { reports, rest, lease: null });
-  } else {
-    const { rest: _, ...free } = { ...batch, id: null, lease: null };
-    outbox.batches.splice(
-      outbox.batches.indexOf(batch),
-      1,
-      { ...free, reports: reports.filter((report) => !isUnknown(report)) },
-      { ...free, reports: reports.filter(isUnknown), rest },
-    );
-  }
-  outbox.batches = outbox.batches.filter((one) => one.reports.length);
+  outbox.batches.splice(outbox.batches.indexOf(batch) + 1, 0, {
+    ...batch,
+    reports: batch.reports.filter(isUnknown),
+    rest,
+  });
+  keepOnly(outbox, (report, holding) => holding !== batch || !isUnknown(report));
   return true;
 }
 
@@ -284,73 +279,49 @@ export function putOff(outbox, id, { unknown, refused }, holder, now = Date.now(
  * @param {number} now milliseconds since 1970 @returns {number} how many
  */
 export function dropOff(outbox, isOff, now) {
-  const before = countsOf(outbox).waiting;
-  const stays = (/** @type {StoredReport} */ { metric, version }) => !isOff(metric, version);
-  outbox.spool = outbox.spool.filter(({ report }) => stays(report));
-  for (const batch of outbox.batches.filter((candidate) => !isLeased(candidate, now))) {
-    const gone = batch.reports.filter((report) => !stays(report));
-    batch.reports = batch.reports.filter(stays);
-    // What shows that they may have arrived is deleted.
-    if (batch.id !== null) for (const { metric } of gone) noteSent(outbox, metric, now);
-  }
-  outbox.batches = outbox.batches.filter(({ reports }) => reports.length);
-  return before - countsOf(outbox).waiting;
+  return keepOnly(outbox, ({ metric, version }, holder) => {
+    if (isLeased(holder, now) || !isOff(metric, version)) return true;
+    // What shows that it may have arrived is deleted.
+    if (mayHaveArrived(holder)) noteSent(outbox, metric, now);
+    return false;
+  });
 }
 
 /**
  * Drop reports whose batch the collector might have forgotten, and the oldest beyond the bounds; but nothing
  * that is being sent: the collector may have it already.
- * @param {Outbox} outbox is changed @param {{reports: number, bytes: number}} most
+ * @param {Outbox} outbox is changed @param {{maxWaiting: number, maxOutboxBytes: number}} bounds
  * @param {number} now milliseconds since 1970 @returns {Record<string, number>} dropped reports by reason
  */
-export function trim(outbox, most, now) {
-  const before = countsOf(outbox).waiting;
-  const isYoung = (/** @type {{day: number}} */ { day }) => dayOf(now) - day < LONGEST_DAYS;
-  outbox.batches = outbox.batches.filter((batch) => isLeased(batch, now) || isYoung(batch));
-  outbox.spool = outbox.spool.filter(isYoung);
-  const young = countsOf(outbox).waiting;
-  let reports = young;
-  let bytes = sum(outbox.spool.map(({ report }) => reportSize(report)));
-  bytes += sum(outbox.batches.map((batch) => bytesOf(batch)));
-  const isFull = () => reports > most.reports || bytes > most.bytes;
-  const stays = (/** @type {StoredBatch} */ batch) => {
-    if (!isFull() || isLeased(batch, now)) return true;
-    reports -= batch.reports.length;
-    bytes -= bytesOf(batch);
-    return false;
-  };
+export function trim(outbox, { maxWaiting, maxOutboxBytes }, now) {
+  const tooOld = keepOnly(outbox, (_, holder) => isLeased(holder, now) || dayOf(now) - holder.day < LONGEST_DAYS);
   // What the collector doesn't know makes room for what it does.
   const resting = outbox.batches.filter((batch) => isResting(batch, now));
   const isHeld = heldBy(resting);
-  outbox.spool = outbox.spool.filter(({ report }) => {
-    if (!isFull() || !isHeld(report)) return true;
-    reports--;
-    bytes -= reportSize(report);
-    return false;
-  });
-  outbox.batches = outbox.batches.filter((batch) => !resting.includes(batch) || stays(batch));
-  outbox.batches = outbox.batches.filter(stays);
-  let surplus = 0;
-  for (; isFull() && surplus < outbox.spool.length; surplus++) {
-    reports--;
-    bytes -= reportSize(outbox.spool[surplus].report);
+  const held = outbox.spool.filter(({ report }) => isHeld(report));
+  const all = new Set([...held, ...resting, ...outbox.batches, ...outbox.spool]);
+  const reportsIn = (/** @type {Holder} */ holder) => ("reports" in holder ? holder.reports : [holder.report]);
+  const bytesOf = (/** @type {Holder} */ holder) => sum(reportsIn(holder).map(reportSize));
+  let reports = countsOf(outbox).waiting;
+  let bytes = sum([...all].map(bytesOf));
+  const gone = new Set();
+  for (const holder of all) {
+    if (reports <= maxWaiting && bytes <= maxOutboxBytes) break;
+    if (isLeased(holder, now)) continue;
+    reports -= reportsIn(holder).length;
+    bytes -= bytesOf(holder);
+    gone.add(holder);
   }
-  outbox.spool.splice(0, surplus);
-  return { [TOO_OLD]: before - young, [QUEUE_FULL]: young - reports };
-}
-
-/** @param {StoredBatch} batch */
-function bytesOf({ reports }) {
-  return sum(reports.map(reportSize));
+  return { [TOO_OLD]: tooOld, [QUEUE_FULL]: keepOnly(outbox, (_, holder) => !gone.has(holder)) };
 }
 
 /**
  * Whether a batch is being sent. A clock that was set back leases nothing.
- * @param {StoredBatch} batch @param {number} now milliseconds since 1970
+ * @param {Holder} holder @param {number} now milliseconds since 1970
  */
-function isLeased({ lease }, now) {
-  if (!lease) return false;
-  return now < lease.since + lease.millis && lease.since <= now + CLOCK_SLACK;
+function isLeased(holder, now) {
+  const lease = "lease" in holder ? holder.lease : null;
+  return lease !== null && now < lease.since + lease.millis && lease.since <= now + CLOCK_SLACK;
 }
 
 /** @param {number} millis since 1970 */

@@ -42,29 +42,22 @@ const UNDRAWN = { digest: null, cohort: 0, permanent: "" };
  * @typedef {object} Stored
  * @property {number} recorded reports, stale ones among them
  * @property {number} stale reports of an earlier answer in place of the value's own
- * @property {Map<string, number>} refused recordings by reason
- * @property {Record<string, number>} dropped older reports that had to make room, by reason
+ * @property {[string, number][]} dropped recordings that were refused, and older reports that had to make room, by
+ *   reason
  * @property {import("./outbox.js").Counts} counts
  * @property {import("./ledger.js").Account} account as it is now
  * @property {boolean} asks whether something is off by a switch that was asked for a day ago
  */
 
 /**
- * @typedef {object} RecorderOptions
+ * What the loops need of their client.
+ *
+ * @typedef {object} Client
  * @property {import("./state.js").StateStore} store
- * @property {Readonly<import("./registry.js").Registry>} registry
- * @property {import("./ledger.js").Account} account as it was opened
- * @property {string} origin of the collector
- * @property {string | null} switchKey as of `refusalBy`
- * @property {number} batchSize store as soon as this many wait
- * @property {number} batchMillis store at the latest this long after the first, or after a second; sooner
- *   where that is cheap, for a page may be left at any moment
- * @property {{reports: number, bytes: number}} most the bounds; beyond them the oldest are dropped
- * @property {import("./backoff.js").Delays} delays
- * @property {(stored: Stored) => void} onStored
- * @property {(reason: string, count: number) => void} onDropped
+ * @property {import("./options.js").CheckedOptions} options
+ * @property {(reason: string, count: number, detail?: string) => void} drop counts; there may be none to count
  * @property {(error: unknown) => void} onTrouble the storage failed; it is tried again
- * @property {(error: HubbubError) => void} onEnd nothing can be stored any more
+ * @property {(error: HubbubError) => void} onEnd nothing can be stored or delivered any more
  */
 
 /**
@@ -93,14 +86,12 @@ export function recordingOf({ encoder, seconds, answer, atOnce }) {
  * @returns {Record<string, string>}
  */
 export function firstPeriods(encoders, account, registry, seconds) {
-  const answer = { digest: "", cohort: 0, permanent: "" };
   const waiting = [...encoders].flatMap((encoder) => {
     const { metric } = encoder;
-    const period = encoder.period(seconds);
+    const recording = recordingOf({ encoder, seconds, answer: UNDRAWN, atOnce: false });
+    const { period } = recording;
     if (metric.mode !== "once" || !period || !encoder.isChosen(period.number + 1)) return [];
-    const begins = period.firstDay === dayAt(seconds);
-    const recording = { metric, seconds, answer, period, begins, isChosen: true };
-    const decision = decide(account, registry, recording);
+    const decision = decide(account, registry, { ...recording, isChosen: true });
     if (decision.kind !== "refused" || decision.reason !== WAITING) return [];
     return [[metric.name, new Date(inSeconds(period.endDay) * 1_000).toISOString().slice(0, 10)]];
   });
@@ -110,46 +101,34 @@ export function firstPeriods(encoders, account, registry, seconds) {
 /**
  * Enter recordings into the account, and their reports into the outbox.
  * @param {import("./state.js").State} state is changed
- * @param {Readonly<import("./registry.js").Registry>} registry @param {string} origin of the collector
- * @param {readonly Entry[]} entries @param {{reports: number, bytes: number}} most reports in the outbox
- * @param {string | null} [switchKey] as of `refusalBy` @returns {Stored}
+ * @param {import("./options.js").CheckedOptions} options @param {readonly Entry[]} entries @returns {Stored}
  */
-export function commit(state, registry, origin, entries, most, switchKey = null) {
+function commit(state, options, entries) {
   const { account, outbox } = state;
-  let [recorded, stale, replaced] = [0, 0, 0];
+  const { registry, switched } = options;
+  const { origin } = options.endpoint;
   const now = Date.now();
+  let [recorded, stale, replaced, asks] = [0, 0, 0, false];
   /** @type {Map<string, number>} */
   const refused = new Map();
-  const refuse = (/** @type {string} */ reason) => {
-    refused.set(reason, (refused.get(reason) ?? 0) + 1);
-  };
-  const off = refusalBy(state, switchKey);
-  let asks = false;
+  const off = refusalBy(state, switched);
   const newest = new Map(entries.map(({ encoder }, i) => [encoder.metric.name, i]));
   for (const [i, entry] of entries.entries()) {
     const { encoder } = entry;
     const { metric } = encoder;
     const recording = recordingOf(entry);
-    const why = off(metric, recording.period);
-    if (why !== null) {
-      asks = isFetchDue(state, now, switchKey ?? "");
-      if (why === NOT_SAMPLED && recording.isChosen) wait(account, recording);
-      refuse(why);
-      continue;
+    let reason = off(metric, recording.period);
+    if (reason !== null) {
+      asks = isFetchDue(state, now, switched?.keptAs ?? "");
+      if (reason === NOT_SAMPLED && recording.isChosen) wait(account, recording);
     }
     // It is reports that arrive on one day which this bounds, whenever they were recorded.
     const isDaily = metric.reportsPerDay === 1;
-    if (isDaily && isSent(outbox, metric.name, now)) {
-      refuse(REPORTED_TODAY);
-      continue;
-    }
-    if (isDaily && newest.get(metric.name) !== i) {
-      refuse(REPLACED_BY_NEWER);
-      continue;
-    }
-    const decision = enter(account, registry, recording);
+    if (isDaily && isSent(outbox, metric.name, now)) reason ??= REPORTED_TODAY;
+    if (isDaily && newest.get(metric.name) !== i) reason ??= REPLACED_BY_NEWER;
+    const decision = reason === null ? enter(account, registry, recording) : { kind: /** @type {const} */ ("refused"), reason };
     if (decision.kind === "refused") {
-      refuse(decision.reason);
+      refused.set(decision.reason, (refused.get(decision.reason) ?? 0) + 1);
       continue;
     }
     const { cohort, permanent } = decision.answer;
@@ -160,13 +139,14 @@ export function commit(state, registry, origin, entries, most, switchKey = null)
     recorded++;
     if (decision.kind === "stale") stale++;
   }
-  const dropped = { ...trim(outbox, most, now), [REPLACED_BY_NEWER]: replaced };
-  return { recorded, stale, refused, dropped, counts: countsOf(outbox, origin), account, asks };
+  const trimmed = Object.entries({ ...trim(outbox, options, now), [REPLACED_BY_NEWER]: replaced });
+  return { recorded, stale, dropped: [...refused, ...trimmed], counts: countsOf(outbox, origin), account, asks };
 }
 
 /** Recordings on their way to the storage, and the one loop that moves them. */
 export class Recorder {
-  #options;
+  #client;
+  #onStored;
   /** The account as this was last to store it: other tabs and processes may have spent more since. */
   #account;
   /** @type {Entry[]} */
@@ -182,10 +162,11 @@ export class Recorder {
   /** @type {Promise<void> | null} */
   #work = null;
 
-  /** @param {RecorderOptions} options */
-  constructor(options) {
-    this.#options = options;
-    this.#account = options.account;
+  /** @param {Client} client @param {import("./ledger.js").Account} account @param {(stored: Stored) => void} onStored */
+  constructor(client, account, onStored) {
+    this.#client = client;
+    this.#account = account;
+    this.#onStored = onStored;
   }
 
   /** How many recordings aren't stored yet. */
@@ -196,16 +177,15 @@ export class Recorder {
   /**
    * Return why a period's answer needn't be drawn: the account refuses it, and has nothing to note of that.
    * Null if that is seen only when it is stored, after what waits.
-   * @param {import("./encoder.js").Encoder} encoder @param {number} seconds since 1970
-   * @param {boolean} [atOnce] whether the client doesn't wait for its first period @returns {string | null}
+   * @param {import("./encoder.js").Encoder} encoder @param {number} seconds since 1970 @returns {string | null}
    */
-  refusal(encoder, seconds, atOnce) {
+  refusal(encoder, seconds) {
     const { memory, name } = encoder.metric;
     const isIts = (/** @type {Entry} */ entry) => entry.encoder.metric.name === name;
     if (memory === "value" || this.#pending.some(isIts) || this.#underWay.some(isIts)) return null;
+    const { registry, development: atOnce } = this.#client.options;
     const account = structuredClone(this.#account);
-    const recording = recordingOf({ encoder, seconds, answer: UNDRAWN, atOnce: atOnce ?? false });
-    const decision = enter(account, this.#options.registry, recording);
+    const decision = enter(account, registry, recordingOf({ encoder, seconds, answer: UNDRAWN, atOnce }));
     const isNoted = JSON.stringify(account) !== JSON.stringify(this.#account);
     return decision.kind === "refused" && !isNoted ? decision.reason : null;
   }
@@ -240,64 +220,51 @@ export class Recorder {
 
   /** Store what waits until nothing does; never rejects. */
   async #store() {
+    const most = Math.min(SPOOL_MILLIS, this.#client.options.batchMillis);
+    await null; // All of one turn at once.
     while (this.#pending.length && !this.#stopped) {
-      await this.#untilDue();
-      const entries = this.#pending.splice(0, MOST_AT_ONCE);
-      if (entries.length) await this.#attempt(entries);
+      // Sooner where that is cheap, for a page may be left at any moment.
+      const rest = this.#since + Math.min(most, PATIENCE * this.#lastTook) - performance.now();
+      if (rest > 0 && !this.#isDue()) await this.#nap.sleep(rest);
+      else await this.#attempt(this.#pending.splice(0, MOST_AT_ONCE));
     }
     this.#isFlushing = false;
     this.#work = null;
   }
 
-  async #untilDue() {
-    while (!this.#stopped && this.#pending.length && !this.#isDue()) {
-      const most = Math.min(SPOOL_MILLIS, this.#options.batchMillis);
-      const rest = this.#since + Math.min(most, PATIENCE * this.#lastTook) - performance.now();
-      if (rest <= 0) return;
-      await this.#nap.sleep(rest);
-    }
-  }
-
   #isDue() {
-    return this.#isFlushing || this.#pending.length >= this.#options.batchSize;
+    return this.#isFlushing || this.#pending.length >= this.#client.options.batchSize;
   }
 
   /** @param {Entry[]} entries */
   async #attempt(entries) {
-    const { store, registry, origin, most, delays, switchKey, onStored, onTrouble } = this.#options;
+    const { store, options, drop, onTrouble, onEnd } = this.#client;
     this.#underWay = entries;
     try {
       const start = performance.now();
-      const stored = await store.change((state) =>
-        commit(state, registry, origin, entries, most, switchKey),
-      );
+      const stored = await store.change((state) => commit(state, options, entries));
       this.#lastTook = performance.now() - start;
       this.#account = stored.account;
       this.#underWay = [];
       this.#failures = 0;
-      onStored(stored);
+      this.#onStored(stored);
     } catch (error) {
       this.#underWay = [];
-      if (error instanceof HubbubError) return this.#end(error, entries.length);
-      if (this.#stopped) return this.#options.onDropped("storage failed", entries.length);
+      if (error instanceof HubbubError) {
+        onEnd(error);
+        this.#stopped = true;
+        return drop("disabled", entries.length + this.#pending.splice(0).length);
+      }
+      if (this.#stopped) return drop("storage failed", entries.length);
       this.#pending.unshift(...entries);
       this.#dropSurplus();
       onTrouble(error);
-      const wait = waitAfter(++this.#failures, 0, delays);
-      await this.#nap.sleepThrough(wait, () => this.#stopped);
+      await this.#nap.sleepThrough(waitAfter(++this.#failures, 0, options), () => this.#stopped);
     }
   }
 
-  /** @param {HubbubError} error @param {number} lost */
-  #end(error, lost) {
-    const { onDropped, onEnd } = this.#options;
-    onEnd(error);
-    onDropped("disabled", lost + this.#pending.splice(0).length);
-    this.#stopped = true;
-  }
-
   #dropSurplus() {
-    const surplus = this.#pending.length - this.#options.most.reports;
-    if (surplus > 0) this.#options.onDropped(QUEUE_FULL, this.#pending.splice(0, surplus).length);
+    const surplus = this.#pending.length - this.#client.options.maxWaiting;
+    if (surplus > 0) this.#client.drop(QUEUE_FULL, this.#pending.splice(0, surplus).length);
   }
 }

@@ -14,8 +14,6 @@ import { SWITCH_BYTES } from "./switch.js";
 
 export const REFUSED = "refused by the collector";
 
-const NO_KEY = new Set([401, 403]);
-const NO_ADDRESS = new Set([404, 405]);
 // What collectors, or firewalls before them, answer to a media type that they don't know.
 const UNKNOWN_FORM = new Set([400, 403, 406, 415]);
 // 407 comes from a proxy, not from the collector.
@@ -24,13 +22,9 @@ const LONGEST_ANSWER = 1_048_576;
 const LONGEST_DETAIL = 200;
 // Browsers allow 64 KiB for all keepalive requests of a page together.
 const LONGEST_KEEPALIVE = 60_000;
-const DNS_CODES = /^(ENOTFOUND|EAI_\w+|ERR_DNS\w*)$/;
-const TLS_CODES =
-  /^(ERR_(TLS|SSL)\w*|CERT_\w+|DEPTH_ZERO_\w+|SELF_SIGNED_\w+|UNABLE_TO_\w+|HOSTNAME_MISMATCH|EPROTO)$/;
 /** No server was reached that could be trusted: nothing was sent. */
 const NOT_SENT_CODES =
   /^(ENOTFOUND|EAI_\w+|ECONNREFUSED|ERR_TLS_CERT\w*|CERT_\w+|DEPTH_ZERO_\w+|SELF_SIGNED_\w+|UNABLE_TO_\w+|HOSTNAME_MISMATCH)$/;
-const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
 
 /**
  * Why an attempt didn't deliver its batch.
@@ -42,6 +36,17 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
  * @property {string} detail for people
  * @property {number} time milliseconds since 1970
  */
+
+/** What the platform's codes mean. @type {[DeliveryFailure["kind"], RegExp][]} */
+const KINDS = [
+  ["DNS", /^(ENOTFOUND|EAI_\w+|ERR_DNS\w*)$/],
+  [
+    "TLS",
+    /^(ERR_(TLS|SSL)\w*|CERT_\w+|DEPTH_ZERO_\w+|SELF_SIGNED_\w+|UNABLE_TO_\w+|HOSTNAME_MISMATCH|EPROTO)$/,
+  ],
+  ["timeout", /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/],
+  ["connection", /./],
+];
 
 /** @typedef {{metric: string, version: number}} Version */
 
@@ -55,114 +60,91 @@ const TIMEOUT_CODES = /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/;
  *   reason: string, error: DeliveryFailure}} Outcome
  */
 
-/** Posts batches to one collector. */
-export class Sender {
-  #url;
-  #timeout;
-  #fetch;
-  /** @type {Record<string, string>} */
-  #headers = {};
+/** @typedef {Pick<import("./options.js").CheckedOptions, "endpoint" | "timeoutMillis" | "fetch" | "ingestKey">} Route */
 
-  /**
-   * @param {URL} address the collector's base address
-   * @param {{timeout: number, fetch?: typeof globalThis.fetch, ingestKey?: string}} options timeout in
-   *   milliseconds
-   */
-  constructor(address, { timeout, fetch, ingestKey }) {
-    this.#url = `${address.href.replace(/\/+$/, "")}/v1/reports`;
-    if (ingestKey !== undefined) this.#headers.Authorization = `Bearer ${ingestKey}`;
-    this.#timeout = timeout;
-    this.#fetch = fetch;
-  }
+/** As every client asks: without cookie, or anything of an earlier answer. @type {RequestInit} */
+const UNMARKED = { redirect: "manual", credentials: "omit", referrerPolicy: "no-referrer", cache: "no-store" };
 
-  /**
-   * Try once; twice if the compact form isn't understood. Never throws for anything that the network or the
-   * server does.
-   * @param {{id: string, reports: readonly import("./batch.js").StoredReport[]}} batch its reports in ascending
-   *   order: answers name them by their places
-   * @param {{signal: AbortSignal, outliveThePage: boolean}} options @returns {Promise<Outcome>}
-   */
-  async post({ id, reports }, { signal, outliveThePage }) {
-    const attempt = this.#beginAttempt(signal);
-    /** @param {string | ArrayBuffer} body @param {string} mediaType */
-    const request = async (body, mediaType) => {
-      const send = this.#fetch ?? globalThis.fetch;
-      const size = typeof body === "string" ? body.length : body.byteLength;
-      const response = await send(this.#url, {
-        method: "POST",
-        headers: { "Content-Type": mediaType, ...this.#headers },
-        body,
-        redirect: "manual",
-        credentials: "omit",
-        referrerPolicy: "no-referrer",
-        cache: "no-store",
-        keepalive: outliveThePage && size <= LONGEST_KEEPALIVE,
-        signal: attempt.signal,
-      });
-      const asked = retryAfter(response.headers.get("Retry-After"), Date.now());
-      // A browser shows nothing of a redirect but that it is one.
-      const status = response.type === "opaqueredirect" ? 302 : response.status;
-      return classifyResponse(status, await readBounded(response), reports.length, asked);
-    };
-    try {
-      const outcome = await request(compactBody(id, reports), MEDIA_TYPE);
-      if (!isUnknownForm(outcome)) return outcome;
-      return await request(bodyOf(id, reports), "application/json");
-    } catch (error) {
-      const seconds = `no complete answer in ${this.#timeout / 1_000} s`;
-      const failure = attempt.timedOut() ? failed("timeout", null, seconds) : explain(error);
-      const mayBeStored = !codesOf(error).some((code) => NOT_SENT_CODES.test(code));
-      return { kind: "retry", asked: 0, mayBeStored, error: failure };
-    } finally {
-      attempt.end();
-    }
-  }
+/** No answer came in time. */
+class TimedOut extends Error {}
 
-  /**
-   * Ask for the switch, once, as every client does: without key, cookie, or anything of an earlier answer.
-   * @param {string} address @param {AbortSignal} signal
-   * @returns {Promise<Uint8Array | null>} at most `SWITCH_BYTES` of it; null if there is none (never rejects)
-   */
-  async fetchSwitch(address, signal) {
-    const attempt = this.#beginAttempt(signal);
-    try {
-      const send = this.#fetch ?? globalThis.fetch;
-      const response = await send(address, {
-        redirect: "manual",
-        credentials: "omit",
-        referrerPolicy: "no-referrer",
-        cache: "no-store",
-        signal: attempt.signal,
-      });
-      return response.status === 200 ? await readAtMost(response, SWITCH_BYTES) : null;
-    } catch {
-      return null;
-    } finally {
-      attempt.end();
-    }
-  }
-
-  /** Return what ends an attempt in time, or when `outer` does. @param {AbortSignal} outer */
-  #beginAttempt(outer) {
-    const controller = new AbortController();
-    const abort = () => controller.abort();
-    let timedOut = false;
-    const timer = setTimeout(() => {
-      timedOut = true;
-      abort();
-    }, this.#timeout);
-    outer.addEventListener("abort", abort);
-    const end = () => {
-      clearTimeout(timer);
-      outer.removeEventListener("abort", abort);
-    };
-    return { signal: controller.signal, end, timedOut: () => timedOut };
+/**
+ * Try to deliver a batch once; twice if the compact form isn't understood.
+ * @param {Route} route
+ * @param {{id: string, reports: readonly import("./batch.js").StoredReport[]}} batch its reports in ascending
+ *   order: answers name them by their places
+ * @param {{signal: AbortSignal, outliveThePage: boolean}} options
+ * @returns {Promise<Outcome>} never rejects for anything that the network or the server does
+ */
+export async function postBatch(route, { id, reports }, { signal, outliveThePage }) {
+  const { endpoint, timeoutMillis, ingestKey } = route;
+  const url = `${endpoint.href.replace(/\/+$/, "")}/v1/reports`;
+  /** @param {string | ArrayBuffer} body @param {string} mediaType @param {AbortSignal} signal */
+  const post = async (body, mediaType, signal) => {
+    /** @type {Record<string, string>} */
+    const headers = { "Content-Type": mediaType };
+    if (ingestKey !== undefined) headers.Authorization = `Bearer ${ingestKey}`;
+    const size = typeof body === "string" ? body.length : body.byteLength;
+    const keepalive = outliveThePage && size <= LONGEST_KEEPALIVE;
+    const send = route.fetch ?? globalThis.fetch;
+    const response = await send(url, { ...UNMARKED, method: "POST", headers, body, keepalive, signal });
+    const asked = retryAfter(response.headers.get("Retry-After"), Date.now());
+    // A browser shows nothing of a redirect but that it is one.
+    const status = response.type === "opaqueredirect" ? 302 : response.status;
+    const answer = await readAtMost(response, LONGEST_ANSWER + 1);
+    const text = answer.length > LONGEST_ANSWER ? "" : new TextDecoder().decode(answer);
+    return classifyResponse(status, text, reports.length, asked);
+  };
+  try {
+    return await inTime(timeoutMillis, signal, async (signal) => {
+      const outcome = await post(compactBody(id, reports), MEDIA_TYPE, signal);
+      const isUnknownForm = outcome.kind === "refused" && UNKNOWN_FORM.has(outcome.error.status ?? 0);
+      return isUnknownForm ? post(bodyOf(id, reports), "application/json", signal) : outcome;
+    });
+  } catch (error) {
+    const mayBeStored = !codesOf(error).some((code) => NOT_SENT_CODES.test(code));
+    return { kind: "retry", asked: 0, mayBeStored, error: explain(error) };
   }
 }
 
-/** @param {Outcome} outcome of a compact body @returns {boolean} whether JSON should be tried */
-function isUnknownForm(outcome) {
-  return outcome.kind === "refused" && UNKNOWN_FORM.has(outcome.error.status ?? 0);
+/**
+ * Ask for the switch, once, without key.
+ * @param {Route} route @param {string} address @param {AbortSignal} signal
+ * @returns {Promise<Uint8Array | null>} at most `SWITCH_BYTES` of it; null if there is none (never rejects)
+ */
+export async function fetchSwitch({ fetch, timeoutMillis }, address, signal) {
+  try {
+    return await inTime(timeoutMillis, signal, async (signal) => {
+      const response = await (fetch ?? globalThis.fetch)(address, { ...UNMARKED, signal });
+      return response.status === 200 ? await readAtMost(response, SWITCH_BYTES) : null;
+    });
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * Abort work after some time, or when `outer` is.
+ * @template T @param {number} millis @param {AbortSignal} outer @param {(signal: AbortSignal) => Promise<T>} work
+ * @returns {Promise<T>} rejects with TimedOut, or as the work does
+ */
+async function inTime(millis, outer, work) {
+  const controller = new AbortController();
+  const abort = () => controller.abort();
+  let timedOut = false;
+  const timer = setTimeout(() => {
+    timedOut = true;
+    abort();
+  }, millis);
+  outer.addEventListener("abort", abort);
+  try {
+    return await work(controller.signal);
+  } catch (error) {
+    throw timedOut ? new TimedOut(`no complete answer in ${millis / 1_000} s`) : error;
+  } finally {
+    clearTimeout(timer);
+    outer.removeEventListener("abort", abort);
+  }
 }
 
 /**
@@ -187,13 +169,9 @@ export function classifyResponse(status, body, count, asked = 0) {
   }
   const refused = status === 422 ? namedReports(answer?.errors, count) : null;
   if (refused) return { kind: "partly", refused, reason: REFUSED, error };
-  return { kind: "refused", reason: refusalReason(status), error };
-}
-
-/** @param {number} status @returns {string} under what the batch's reports are counted */
-function refusalReason(status) {
-  if (NO_KEY.has(status)) return `${REFUSED}: ingest key`;
-  return NO_ADDRESS.has(status) ? `${REFUSED}: no such address` : REFUSED;
+  const reasons = { 401: ": ingest key", 403: ": ingest key", 404: ": no such address", 405: ": no such address" };
+  const about = /** @type {Record<number, string>} */ (reasons)[status] ?? "";
+  return { kind: "refused", reason: REFUSED + about, error };
 }
 
 /** @param {number} status @param {any} answer the parsed JSON, if it is that @returns {DeliveryFailure} */
@@ -210,17 +188,13 @@ function explainStatus(status, answer) {
  * @param {unknown} error @returns {DeliveryFailure}
  */
 function explain(error) {
+  if (error instanceof TimedOut) return failed("timeout", null, error.message);
   const codes = codesOf(error);
-  const find = (/** @type {RegExp} */ known) => codes.find((code) => known.test(code));
-  /** @type {[DeliveryFailure["kind"], RegExp][]} */
-  const kinds = [
-    ["DNS", DNS_CODES],
-    ["TLS", TLS_CODES],
-    ["timeout", TIMEOUT_CODES],
-  ];
-  const kind = kinds.find(([, known]) => find(known)) ?? ["connection", /./];
-  const name = error instanceof Error ? error.name : "no answer";
-  return failed(kind[0], null, find(kind[1]) ?? name);
+  for (const [kind, known] of KINDS) {
+    const code = codes.find((code) => known.test(code));
+    if (code !== undefined) return failed(kind, null, code);
+  }
+  return failed("connection", null, error instanceof Error ? error.name : "no answer");
 }
 
 /** @param {unknown} error @returns {string[]} its code, and those of what caused it */
@@ -271,31 +245,15 @@ function parse(body) {
   }
 }
 
-/** @param {Response} response @returns {Promise<string>} empty if it is longer than any real answer */
-async function readBounded(response) {
-  const bytes = await readAtMost(response, LONGEST_ANSWER + 1);
-  return bytes.length > LONGEST_ANSWER ? "" : new TextDecoder().decode(bytes);
-}
-
 /** @param {Response} response @param {number} most @returns {Promise<Uint8Array>} no more than so many bytes */
 async function readAtMost(response, most) {
   const reader = response.body?.getReader();
-  /** @type {Uint8Array[]} */
   const chunks = [];
   let length = 0;
-  for (let chunk; reader && !(chunk = await reader.read()).done;) {
+  for (let chunk; reader && length < most && !(chunk = await reader.read()).done; ) {
     chunks.push(chunk.value.subarray(0, most - length));
     length += chunk.value.length;
-    if (length >= most) {
-      await reader.cancel();
-      break;
-    }
   }
-  const bytes = new Uint8Array(Math.min(length, most));
-  let at = 0;
-  for (const chunk of chunks) {
-    bytes.set(chunk, at);
-    at += chunk.length;
-  }
-  return bytes;
+  if (length >= most) await reader?.cancel();
+  return new Uint8Array(await new Blob(chunks).arrayBuffer());
 }

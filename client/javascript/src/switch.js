@@ -7,8 +7,8 @@
  */
 
 import { fromHex, toHex } from "./bytes.js";
-import { isName } from "./checks.js";
-import { HubbubError, OptionError, shown } from "./errors.js";
+import { integer, isName, must, refuseUnknown, table } from "./checks.js";
+import { HubbubError, MetricError, OptionError, shown } from "./errors.js";
 import { sampleNumber } from "./schedule.js";
 
 export const SWITCHED_OFF = "switched off";
@@ -67,72 +67,53 @@ export class SwitchError extends HubbubError {}
  * @param {Uint8Array} bytes @returns {SwitchFile} throws SwitchError
  */
 export function parseSwitch(bytes) {
-  if (bytes.length >= SWITCH_BYTES) {
-    throw new SwitchError(`switch: must be at most ${SWITCH_BYTES - 1} bytes`);
-  }
+  if (bytes.length >= SWITCH_BYTES) throw new SwitchError(`switch: must be at most ${SWITCH_BYTES - 1} bytes`);
   const end = LINE.length + SIGNATURE_LENGTH;
   const head = String.fromCharCode(...bytes.subarray(0, end + 1));
   const text = head.slice(LINE.length, end);
   const isSigned = head.startsWith(LINE) && SIGNATURE.test(text) && head[end] === "\n";
   const body = isSigned ? bytes.subarray(end + 1) : bytes;
-  const signature = isSigned ? fromBase64(text) : null;
-  return { document: parseDocument(body), body, signature };
-}
-
-/** @param {Uint8Array} body @returns {SwitchDocument} throws SwitchError */
-function parseDocument(body) {
   let value;
   try {
     value = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body));
   } catch {
     throw new SwitchError("switch: must be JSON, in UTF-8");
   }
-  const table = members(value, "switch", ["hubbub_switch", "application", "issued", "rates"]);
-  const { hubbub_switch: format, application, issued, rates } = table;
-  if (format !== FORMAT) throw wrong("hubbub_switch", format, `${FORMAT}`);
-  if (typeof application !== "string") throw wrong("application", application, "a text");
-  if (typeof issued !== "string" || !ISSUED.test(issued)) {
-    throw wrong("issued", issued, "a UTC time such as 2026-11-27T09:30:00Z");
+  try {
+    return { document: checkDocument(value), body, signature: isSigned ? fromBase64(text) : null };
+  } catch (error) {
+    throw error instanceof MetricError ? new SwitchError(error.message) : error;
   }
-  if (!Array.isArray(rates)) throw wrong("rates", rates, "a list");
-  return { application, issued, rates: rates.map((rate, i) => parseRate(rate, `rates[${i}]`)) };
 }
 
-/** @param {unknown} value @param {string} field @returns {Rate} */
-function parseRate(value, field) {
-  const { metric, rate, version } = members(value, field, ["metric", "rate"], ["version"]);
-  if (typeof metric !== "string" || !isName(metric)) {
-    throw wrong(`${field}.metric`, metric, "a metric's name");
-  }
-  if (typeof rate !== "number" || !(rate === 0 || (rate >= LEAST_RATE && rate < 1))) {
-    throw wrong(`${field}.rate`, rate, `0, or a number from ${LEAST_RATE} to below 1`);
-  }
-  if (version === undefined) return { metric, rate };
-  const number = typeof version === "number" ? version : NaN;
-  if (!Number.isInteger(number) || number < 1 || number > LARGEST_VERSION) {
-    throw wrong(`${field}.version`, version, `an integer from 1 to ${LARGEST_VERSION}`);
-  }
-  return { metric, version: number, rate };
-}
+/** @type {import("./checks.js").Check<string>} */
+const issuedAt = must("a UTC time such as 2026-11-27T09:30:00Z", (it) => typeof it === "string" && ISSUED.test(it));
+/** @type {import("./checks.js").Check<string>} */
+const metricName = must("a metric's name", (it) => typeof it === "string" && isName(it));
+/** @type {import("./checks.js").Check<number>} */
+const sampleRate = must(
+  `0, or a number from ${LEAST_RATE} to below 1`,
+  (it) => typeof it === "number" && (it === 0 || (it >= LEAST_RATE && it < 1)),
+);
 
-/**
- * @param {unknown} value @param {string} field @param {string[]} required @param {string[]} [optional]
- * @returns {Record<string, unknown>} has the members it must have, and no others than it may have
- */
-function members(value, field, required, optional = []) {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    throw wrong(field, value, "an object");
-  }
-  const missing = required.find((name) => !Object.hasOwn(value, name));
-  if (missing) throw new SwitchError(`${field}: ${missing} is missing`);
-  const unknown = Object.keys(value).find((name) => ![...required, ...optional].includes(name));
-  if (unknown !== undefined) throw new SwitchError(`${field}: unknown member ${shown(unknown)}`);
-  return /** @type {Record<string, unknown>} */ (value);
-}
-
-/** @param {string} field @param {unknown} found @param {string} expected */
-function wrong(field, found, expected) {
-  return new SwitchError(`${field} = ${shown(found)}: must be ${expected}`);
+/** @param {unknown} value @returns {SwitchDocument} throws MetricError */
+function checkDocument(value) {
+  const { hubbub_switch: format, application, issued, rates, ...others } = table(value, "switch");
+  refuseUnknown(others, [], "");
+  must(`${FORMAT}`, (it) => it === FORMAT)(format, "hubbub_switch");
+  return {
+    application: must("a text", (it) => typeof it === "string")(application, "application"),
+    issued: issuedAt(issued, "issued"),
+    rates: must("a list", Array.isArray)(rates, "rates").map((/** @type {unknown} */ each, /** @type {number} */ i) => {
+      const { metric, rate, version, ...others } = table(each, `rates[${i}]`);
+      refuseUnknown(others, [], `rates[${i}].`);
+      return {
+        metric: metricName(metric, `rates[${i}].metric`),
+        rate: sampleRate(rate, `rates[${i}].rate`),
+        ...(version !== undefined && { version: integer(version, `rates[${i}].version`, 1, LARGEST_VERSION) }),
+      };
+    }),
+  };
 }
 
 /**
@@ -144,13 +125,13 @@ function wrong(field, found, expected) {
  */
 export async function checkSwitch({ document, body, signature }, application, key, now) {
   if (document.application !== application) {
-    throw wrong("application", document.application, shown(application));
+    throw new SwitchError(`application = ${shown(document.application)}: must be ${shown(application)}`);
   }
   // Texts of this form are ordered as times are.
   const latest = `${new Date(Math.min(now + CLOCK_SKEW, LATEST)).toISOString().slice(0, -5)}Z`;
   if (document.issued > latest) {
-    const expected = `at most ${latest}, a day from now by this machine's clock`;
-    throw wrong("issued", document.issued, expected);
+    const found = `issued = ${shown(document.issued)}`;
+    throw new SwitchError(`${found}: must be at most ${latest}, a day from now by this machine's clock`);
   }
   if (!key) return;
   if (!signature) throw new SwitchError("switch: isn't signed; must be, as this app has a key");
@@ -210,13 +191,14 @@ export function nameOfKey(key) {
   return key ? toHex(key) : "";
 }
 
+/** @typedef {{keptAs: string} | null} Kept as of `nameOfKey`; null: the app has no switch */
+
 /**
  * Return why a client doesn't report a metric in a period, if so.
- * @param {import("./state.js").State} state
- * @param {string | null} switchKey as of `nameOfKey`; null: the app has no switch @returns {Refusal}
+ * @param {import("./state.js").State} state @param {Kept} kept @returns {Refusal}
  */
-export function refusalBy(state, switchKey) {
-  const document = documentOf(state, switchKey);
+export function refusalBy(state, kept) {
+  const document = documentOf(state, kept);
   if (!document?.rates.length) return () => null;
   const bytes = fromHex(state.secret);
   return ({ name, version }, period) => {
@@ -230,17 +212,17 @@ export function refusalBy(state, switchKey) {
 
 /**
  * Return whether no client reports a metric's version, which goes for what waits, too.
- * @param {import("./state.js").State} state @param {string | null} switchKey as of `refusalBy`
+ * @param {import("./state.js").State} state @param {Kept} kept
  * @returns {(metric: string, version: number) => boolean}
  */
-export function offBy(state, switchKey) {
-  const document = documentOf(state, switchKey);
+export function offBy(state, kept) {
+  const document = documentOf(state, kept);
   return (metric, version) => document !== null && rateOf(document, metric, version) === 0;
 }
 
-/** @param {import("./state.js").State} state @param {string | null} switchKey */
-function documentOf({ switches }, switchKey) {
-  return switchKey === null ? null : (switches[switchKey]?.document ?? null);
+/** @param {import("./state.js").State} state @param {Kept} kept */
+function documentOf({ switches }, kept) {
+  return kept && (switches[kept.keptAs]?.document ?? null);
 }
 
 /**

@@ -15,24 +15,12 @@ import { compactBody, MEDIA_TYPE } from "./compact.js";
 import { Delivery } from "./delivery.js";
 import { Encoder, SECRET_BYTES } from "./encoder.js";
 import { HubbubError, MetricError, ValueError } from "./errors.js";
-import {
-  ALREADY_REPORTED,
-  closePastPeriods,
-  committed,
-  decide,
-  emptyAccount,
-  NOT_CHOSEN,
-  REPLACED_BY_NEWER,
-  REPORTED_IN_PERIOD,
-  REPORTED_TODAY,
-  spent,
-  WAITING,
-} from "./ledger.js";
+import { ALREADY_REPORTED, closePastPeriods, committed, decide, emptyAccount, NOT_CHOSEN } from "./ledger.js";
+import { REPLACED_BY_NEWER, REPORTED_IN_PERIOD, REPORTED_TODAY, spent, WAITING } from "./ledger.js";
 import { checkOptions, DEFAULTS, isInTheClear, LARGEST_TIMER } from "./options.js";
 import { isSent, QUEUE_FULL } from "./outbox.js";
 import { whenHidden } from "./page.js";
 import { firstPeriods, makeEntry, Recorder, recordingOf } from "./recorder.js";
-import { Sender } from "./sender.js";
 import { StateStore } from "./state.js";
 import { NOT_SAMPLED, refusalBy, SWITCHED_OFF } from "./switch.js";
 import { describeForgetting, describePreview, explain } from "./explanations.js";
@@ -156,7 +144,7 @@ export class Telemetry {
     this.#store = new StateStore(storage, registry.application);
     this.#log = log ?? ((/** @type {string} */ message) => console.warn(message));
     // So that `const { record } = telemetry` works.
-    for (const name of PUBLIC) {
+    for (const name of /** @type {(keyof Telemetry)[]} */ (Object.getOwnPropertyNames(Telemetry.prototype))) {
       Object.defineProperty(this, name, { value: /** @type {Function} */ (this[name]).bind(this) });
     }
     if (isInTheClear(endpoint)) {
@@ -332,7 +320,7 @@ export class Telemetry {
     const { cohort, permanent } = refused ? answer : decision.answer;
     const report = encoder.report({ cohort, permanent: fromHex(permanent) });
     const isDone = state && known.reportsPerDay && isSent(state.outbox, metric, seconds * 1_000);
-    const off = state && refusalBy(state, this.#switchKey())(known, recording.period);
+    const off = state && refusalBy(state, this.#options.switched)(known, recording.period);
     const reason = off ?? (refused ? decision.reason : isDone ? REPORTED_TODAY : null);
     const why = this.#disabled ?? (this.#closed ? "closed" : reason);
     return {
@@ -345,11 +333,6 @@ export class Telemetry {
       epsilonReport: known.epsilonReport,
       epsilonPermanent: known.epsilonPermanent,
     };
-  }
-
-  /** @returns {string | null} what names the key of the app's switch; null: it has none */
-  #switchKey() {
-    return this.#options.switched?.keptAs ?? null;
   }
 
   /**
@@ -478,7 +461,11 @@ export class Telemetry {
       run.delivery.notice(opened.counts);
       for (const call of this.#early.splice(0)) this.#take(run, call);
     } catch (error) {
-      if (generation === this.#generation) this.#openingFailed(error, generation);
+      if (generation !== this.#generation) return;
+      this.#disable(error);
+      // What is damaged stays off.
+      if (error instanceof HubbubError) return;
+      this.#later(() => generation === this.#generation && this.#start());
     }
   }
 
@@ -489,20 +476,9 @@ export class Telemetry {
     );
   }
 
-  /**
-   * Turn off if the state is damaged; try again later if its storage can't be used for now.
-   *
-   * @param {unknown} error @param {number} generation
-   */
-  #openingFailed(error, generation) {
-    this.#disable(error);
-    if (error instanceof HubbubError) return;
-    this.#later(() => generation === this.#generation && this.#start());
-  }
-
   /** @param {() => unknown} work to repeat, because the storage failed for now */
   #later(work) {
-    const timer = setTimeout(work, waitAfter(++this.#failures, 0, this.#delays()));
+    const timer = setTimeout(work, waitAfter(++this.#failures, 0, this.#options));
     /** @type {{unref?: () => void}} */ (timer).unref?.();
   }
 
@@ -513,63 +489,32 @@ export class Telemetry {
     this.#drop("disabled", this.#early.splice(0).length);
   }
 
-  /**
-   * @param {import("./ledger.js").Account} account
-   * @returns {{recorder: Recorder, delivery: Delivery}}
-   */
+  /** @param {import("./ledger.js").Account} account @returns {{recorder: Recorder, delivery: Delivery}} */
   #makeLoops(account) {
-    const { registry, endpoint, ingestKey, switched, fetch, numbers } = this.#options;
-    const { batchSize, batchMillis, timeoutMillis } = numbers;
-    const shared = {
+    const client = {
       store: this.#store,
-      origin: endpoint.origin,
-      batchSize,
-      batchMillis,
-      most: { reports: numbers.maxWaiting, bytes: numbers.maxOutboxBytes },
-      delays: this.#delays(),
-      onDropped: this.#drop.bind(this),
+      options: this.#options,
+      drop: this.#drop.bind(this),
       onTrouble: this.#storageFailed.bind(this),
       onEnd: (/** @type {HubbubError} */ error) => {
         this.#stop("disabled");
         this.#disable(error);
       },
     };
-    const daily = [...registry.metrics.values()].filter(({ reportsPerDay }) => reportsPerDay);
-    const delivery = new Delivery({
-      ...shared,
-      switched,
-      onNoSwitch: (why) => this.#logOnce("switch", `the switch stays as it was: ${why}`),
-      daily: new Set(daily.map(({ name }) => name)),
-      sender: new Sender(endpoint, {
-        timeout: timeoutMillis,
-        fetch,
-        ingestKey,
-      }),
-      timeoutMillis,
+    const delivery = new Delivery(client, {
       onDelivered: (count) => void (this.#delivered += count),
       onRefused: (reason, count, error) => this.#drop(reason, count, loggedDetail(error)),
       onError: (error) => this.#deliveryFailed(error),
+      onNoSwitch: (why) => this.#logOnce("switch", `the switch stays as it was: ${why}`),
     });
-    const recorder = new Recorder({
-      ...shared,
-      registry,
-      account,
-      switchKey: this.#switchKey(),
-      onStored: ({ recorded, stale, refused, dropped, counts, asks }) => {
-        this.#recorded += recorded;
-        this.#stale += stale;
-        for (const [reason, count] of refused) this.#drop(reason, count);
-        for (const [reason, count] of Object.entries(dropped)) this.#drop(reason, count);
-        delivery.notice(counts);
-        if (asks) delivery.ask();
-      },
+    const recorder = new Recorder(client, account, ({ recorded, stale, dropped, counts, asks }) => {
+      this.#recorded += recorded;
+      this.#stale += stale;
+      for (const [reason, count] of dropped) this.#drop(reason, count);
+      delivery.notice(counts);
+      if (asks) delivery.ask();
     });
     return { recorder, delivery };
-  }
-
-  #delays() {
-    const { firstRetryMillis, longestRetryMillis } = this.#options.numbers;
-    return { first: firstRetryMillis, longest: longestRetryMillis };
   }
 
   /** @param {boolean} hidden */
@@ -587,7 +532,7 @@ export class Telemetry {
     } catch {
       return this.#drop("internal error");
     }
-    if (this.#early.length > this.#options.numbers.maxWaiting) {
+    if (this.#early.length > this.#options.maxWaiting) {
       this.#early.shift();
       this.#drop(QUEUE_FULL);
     }
@@ -600,7 +545,7 @@ export class Telemetry {
     if (!encoder) return this.#drop("unknown metric", 1, `known: ${[...encoders.keys()]}`);
     const { development } = this.#options;
     try {
-      const why = recorder.refusal(encoder, seconds, development);
+      const why = recorder.refusal(encoder, seconds);
       if (why !== null) {
         encoder.check(value);
         return this.#drop(why);
@@ -619,7 +564,7 @@ export class Telemetry {
     await run?.recorder.flush();
     run?.delivery.beginFlush();
     await run?.delivery.asked();
-    await (orStuck ? run?.delivery.idleOrStuck() : run?.delivery.idle());
+    await run?.delivery.idle({ orStuck });
     return true;
   }
 
@@ -664,19 +609,6 @@ export class Telemetry {
     }
   }
 }
-
-const PUBLIC = /** @type {const} */ ([
-  "record",
-  "flush",
-  "close",
-  "status",
-  "setConsent",
-  "ledger",
-  "explain",
-  "preview",
-  "forget",
-  "reset",
-]);
 
 /**
  * @template T

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { retryAfter, waitAfter } from "../src/backoff.js";
 
-const DELAYS = { first: 1_000, longest: 300_000 };
+const DELAYS = { firstRetryMillis: 1_000, longestRetryMillis: 300_000 };
 const NOW = Date.parse("2026-01-01T00:00:00Z");
 
 test("the longest wait doubles with each failure, up to a limit", () => {

@@ -26,7 +26,7 @@ import { until, untilTurned } from "../testing/waiting.js";
 
 const NOW = Date.parse("2026-03-01T12:00:00Z");
 const DAY = 86_400_000;
-const NO_BOUNDS = { reports: Infinity, bytes: Infinity };
+const NO_BOUNDS = { maxWaiting: Infinity, maxOutboxBytes: Infinity };
 const ORIGIN = "https://telemetry.example.com";
 
 function outboxOf(
@@ -189,7 +189,7 @@ test("beyond the bounds the oldest make room, but none that is being sent", () =
   batchSpooled(outbox, 2, ORIGIN);
   batchSpooled(outbox, 2, ORIGIN);
   const { id: sent } = leaseOldest(outbox, lease("one"), ORIGIN);
-  assert.equal(trim(outbox, { reports: 5, bytes: Infinity }, NOW)["queue full"], 5);
+  assert.equal(trim(outbox, { maxWaiting: 5, maxOutboxBytes: Infinity }, NOW)["queue full"], 5);
   assert.deepEqual(
     outbox.batches.map(({ id }) => id),
     [sent],
@@ -199,7 +199,7 @@ test("beyond the bounds the oldest make room, but none that is being sent", () =
     [7, 8, 9],
   );
   const [full] = [outboxOf(100)];
-  const dropped = trim(full, { reports: Infinity, bytes: 1_000 }, NOW)["queue full"];
+  const dropped = trim(full, { maxWaiting: Infinity, maxOutboxBytes: 1_000 }, NOW)["queue full"];
   assert.ok(dropped > 50 && JSON.stringify(full.spool.map(({ report }) => report)).length <= 1_000);
 });
 
@@ -391,6 +391,6 @@ test("a rest doubles to an hour, and unknown reports make room for known ones", 
   const { id } = leaseOldest(outbox, lease("one", now), ORIGIN);
   putOff(outbox, id, { unknown: [{ metric: "theme", version: 1 }], refused: new Set() }, "one", now);
   outbox.spool.push(...outboxOf(4).spool);
-  assert.equal(trim(outbox, { reports: 4, bytes: Infinity }, now)["queue full"], 3);
+  assert.equal(trim(outbox, { maxWaiting: 4, maxOutboxBytes: Infinity }, now)["queue full"], 3);
   assert.deepEqual([outbox.batches.length, outbox.spool.length], [0, 4]);
 });

@@ -5,18 +5,17 @@ import { test } from "node:test";
 
 import { newBatchId, storedReport } from "../src/batch.js";
 import { MEDIA_TYPE } from "../src/compact.js";
-import { classifyResponse, Sender } from "../src/sender.js";
+import { classifyResponse, postBatch } from "../src/sender.js";
 import { created, scriptedCollector, SILENCE } from "../testing/collecting.js";
 
 const REPORT = { metric: "homepage", version: 1, cohort: 17, bits: new Uint8Array(16) };
 const ID = newBatchId();
 
 function post(url, options = {}) {
-  const { timeout = 5_000, fetch, ingestKey, outliveThePage = false, count = 3 } = options;
-  const { signal } = new AbortController();
+  const { timeoutMillis = 5_000, fetch, ingestKey, outliveThePage = false, count = 3 } = options;
   const { reports = Array(count).fill(storedReport(REPORT)) } = options;
-  const { sender = new Sender(new URL(url), { timeout, fetch, ingestKey }) } = options;
-  return sender.post({ id: ID, reports }, { signal, outliveThePage });
+  const route = { endpoint: new URL(url), timeoutMillis, fetch, ingestKey };
+  return postBatch(route, { id: ID, reports }, { signal: new AbortController().signal, outliveThePage });
 }
 
 const kindOf = (status, body) => classifyResponse(status, body, 3).kind;
@@ -115,8 +114,7 @@ test("what doesn't understand the compact form gets the batch at once as JSON, a
     const { url, received } = await scriptedCollector(t, (n, batch) => {
       return n ? created(batch.reports.length) : { status };
     });
-    const sender = new Sender(new URL(url), { timeout: 5_000 });
-    for (let i = 0; i < 2; i++) assert.deepEqual(await post(url, { sender }), { kind: "delivered" });
+    for (let i = 0; i < 2; i++) assert.deepEqual(await post(url), { kind: "delivered" });
     assert.deepEqual(typesOf(received), [MEDIA_TYPE, "application/json", MEDIA_TYPE]);
     assert.deepEqual(received[0].batch, received[1].batch);
   }
@@ -132,8 +130,7 @@ test("a batch that JSON doesn't help is refused for what JSON was answered", asy
 test("other refusals, and what may pass, don't concern the form", async (t) => {
   for (const status of [401, 404, 413, 422, 408, 429, 500, 503]) {
     const { url, received } = await scriptedCollector(t, () => ({ status }));
-    const sender = new Sender(new URL(url), { timeout: 5_000 });
-    for (let i = 0; i < 2; i++) await post(url, { sender });
+    for (let i = 0; i < 2; i++) await post(url);
     assert.deepEqual(typesOf(received), [MEDIA_TYPE, MEDIA_TYPE]);
   }
 });
@@ -189,7 +186,7 @@ test("a collector can say that nothing was stored", () => {
 test("a collector that doesn't answer in time is tried again", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { url, received, counts } = await scriptedCollector(t, () => SILENCE);
-  const outcome = post(url, { timeout: 5_000 });
+  const outcome = post(url, { timeoutMillis: 5_000 });
   while (!received.length) await new Promise(setImmediate);
   t.mock.timers.tick(5_000);
   const { kind, error } = await outcome;
@@ -204,7 +201,7 @@ test("a broken answer and one longer than any real answer are tried again", asyn
   const short = await scriptedCollector(t, () => {
     return { status: 201, body: '{"accepted": 3}', headers: { "Content-Length": "1000" } };
   });
-  assert.equal((await post(short.url, { timeout: 200 })).kind, "retry");
+  assert.equal((await post(short.url, { timeoutMillis: 200 })).kind, "retry");
   const long = await scriptedCollector(t, () => {
     return { status: 201, body: `{"accepted": 3, "more": "${"x".repeat(2_000_000)}"}` };
   });
