@@ -14,6 +14,14 @@ from hubbub.planning.categories import (
     MOST_CELLS as MOST_CELLS,
     CategoriesGoal as CategoriesGoal,
     categories_goal as categories_goal,
+    table_goal as table_goal,
+)
+from hubbub.planning.cells import (
+    TEST_LEVEL as TEST_LEVEL,
+    CellErrors as CellErrors,
+    expected_total_variation as expected_total_variation,
+    partner_table as partner_table,
+    typical_table as typical_table,
 )
 from hubbub.planning.differences import (
     DifferenceGoal as DifferenceGoal,
@@ -40,15 +48,6 @@ from hubbub.planning.histories import (
     same_times_epsilon as same_times_epsilon,
     share_of_ones as share_of_ones,
     value_ratio as value_ratio,
-)
-from hubbub.planning.joint import (
-    TEST_LEVEL as TEST_LEVEL,
-    TableErrors as TableErrors,
-    expected_total_variation as expected_total_variation,
-    partner_table as partner_table,
-    split_epsilons as split_epsilons,
-    table_goal as table_goal,
-    typical_table as typical_table,
 )
 from hubbub.planning.limits import (
     DetectionMethod as DetectionMethod,
@@ -101,7 +100,6 @@ from hubbub.planning.search import (
 )
 from hubbub.planning.strings import (
     PLAIN as PLAIN,
-    SIMPLE as SIMPLE,
     UNKNOWN_LENGTH as UNKNOWN_LENGTH,
     Letters as Letters,
     OpenGoal as OpenGoal,

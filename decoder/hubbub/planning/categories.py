@@ -1,10 +1,11 @@
-"""Listed categories, and the mean of a bounded number, as goals.
+"""Goals whose values the registry lists: categories, tables of fields, the mean of a number.
 
-A report has a noisy bit for each category, or is a subset of them (`responses`). Either way a
+A report has a noisy bit for each category or cell, or is a subset of the categories. Either way a
 category is in a binomial number of reports, so what shows it is exact; where clients repeat a
-permanent response it is that of as many clients as know a share as well. Of numbers a report is a
-window of cells: all shares and errors are parts of the range from `low` to `high`, for the number
-that is known worst, and the limit is the least difference of two such means.
+permanent response it is that of as many clients as know a share as well. A table with more cells
+than bits is hashed: a cell is found as a listed string is. Of numbers a report is a window of
+cells: all shares and errors are parts of the range from `low` to `high`, for the number that is
+known worst, and the limit is the least difference of two such means.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from scipy import special
 
 from hubbub.inference import PlanError
+from hubbub.planning.cells import (
+    MOST_REPORTS,
+    TEST_LEVEL,
+    CellErrors,
+    association_limit,
+    expected_total_variation,
+)
 from hubbub.planning.goals import (
-    Curve,
     Goal,
     Plan,
     PlanSearch,
@@ -29,8 +35,7 @@ from hubbub.planning.goals import (
     limit_finding,
     percents,
 )
-from hubbub.planning.joint import TableErrors, bit_limit, bit_power, bit_reports_needed
-from hubbub.planning.limits import DetectionTest
+from hubbub.planning.limits import DetectionTest, equivalent_reports
 from hubbub.planning.noise import (
     Budget,
     exact_subset,
@@ -45,11 +50,15 @@ from hubbub.planning.noise import (
     window_within,
     worst_variance,
 )
-from hubbub.planning.search import fitted_curve, least_noise_rate
+from hubbub.planning.search import least_noise_rate
+from hubbub.planning.strings import StringsGoal
 from hubbub.protocol import (
+    FEWEST_FIELDS,
     MOST_BITS,
+    MOST_FIELDS,
     UNARY,
     EnumType,
+    JointType,
     Metric,
     NumberType,
     OrdinalType,
@@ -58,8 +67,9 @@ from hubbub.protocol import (
     Subset,
     Window,
     counted,
+    number_of_values,
 )
-from hubbub.reporting import Finding
+from hubbub.reporting import Finding, Types
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +79,12 @@ class CategoriesGoal(Goal):
     categories: int  # how many there are
     by_subset: bool = False  # whether a report is a subset of them; else it has a bit for each
 
-    def limit(self, params: RapporParams, n_reports: float) -> float:
-        """Return the smallest share of a category that N reports show."""
-        return bit_limit(params, self.clients(n_reports), self.test)
-
     def error(self, params: RapporParams, n_reports: float) -> float:
         """Return the standard error of an empty category's share."""
-        if self.by_subset:
-            of_one = math.sqrt(subset_variance(subset_of(params, self.categories)))
-        else:
-            of_one = TableErrors(params, self.categories, self.test.reports_each).of_cell()
-        return of_one / math.sqrt(self.clients(n_reports))
-
-    def power(self, params: RapporParams, n_reports: float, share: float) -> float:
-        """Return the probability with which N reports show a category of a share."""
-        return bit_power(params, self.clients(n_reports), share, self.test)
-
-    def reports_needed(self, params: RapporParams, share: float) -> float:
-        """Return about how many reports show a category of a share."""
-        return bit_reports_needed(params, share, self.test) / self.clients(1.0)
+        if not self.by_subset:
+            return super(CategoriesGoal, self).error(params, n_reports)
+        of_one = subset_variance(subset_of(params, self.categories))
+        return math.sqrt(of_one / self.clients(n_reports))
 
     def response(self, params: RapporParams) -> Response:
         """Return the subset, or noise of each bit."""
@@ -95,27 +92,18 @@ class CategoriesGoal(Goal):
 
     def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:  # noqa: ARG002
         """Return the best subset, or a bit per category with the least noise."""
-        k = -(-self.categories // 8) * 8
-        if k > most_bits:
+        if -(-self.categories // 8) * 8 > most_bits:
             raise PlanError(
                 f"categories = {self.categories:,}: must be at most {most_bits:,}, one for each bit"
             )
         if self.by_subset:
             return [SearchSpace.of(subset_params(subset_within(self.categories, budget.report)))]
-        return [SearchSpace(1, (k,), lambda _: (1,), (k, 1), least_noise_rate(1, budget))]
+        return [_bit_each(self.categories, budget)]
 
-    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
-        """Return a category's limit and error."""
-        named = (("detectable_share", "detected category", self.limit),
-                 ("std_error", "standard error", self.error))  # fmt: skip
+    def exact(self, budget: Budget) -> RapporParams | None:
+        """Return the best subset's."""
         if not self.by_subset:
-            rate = partial(least_noise_rate, 1)
-            return {key: fitted_curve(label, of, found.best, rate) for key, label, of in named}
-        return {
-            key: Curve(label, of, found.best.params, self._best_subset) for key, label, of in named
-        }
-
-    def _best_subset(self, budget: Budget) -> RapporParams:
+            return None
         return subset_params(exact_subset(self.categories, budget.report))
 
     def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
@@ -149,9 +137,9 @@ class CategoriesGoal(Goal):
             )
         yield Finding("report_bytes", "", text, size)
 
-    def all_bits(self, params: RapporParams) -> tuple[RapporParams, int | None]:
-        """Return the parameters, and the number of categories."""
-        return params, self.categories
+    def width(self, params: RapporParams) -> int:  # noqa: ARG002
+        """Return the number of categories."""
+        return self.categories
 
     def entry(self, params: RapporParams, name: str) -> str:
         """Return the entry of an enum, with categories to be filled in."""
@@ -161,6 +149,12 @@ class CategoriesGoal(Goal):
             return entry_text(params, name, "enum", (), self.schedule, after=lines)
         noise = {"response": "subset", "size": response.width, "q": response.chance}
         return entry_text(params, name, "enum", (), self.schedule, noise=noise, after=lines)
+
+
+def _bit_each(cells: int, budget: Budget) -> SearchSpace:
+    """Return a bit for each cell, with the least noise."""
+    k = -(-cells // 8) * 8
+    return SearchSpace(1, (k,), lambda _: (1,), (k, 1), least_noise_rate(1, budget))
 
 
 def categories_goal(categories: int, alpha: float = 0.05, power: float = 0.9) -> CategoriesGoal:
@@ -180,6 +174,191 @@ def listed_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> Cate
     goal = categories_goal(metric.type.width, alpha, power)
     by_subset = isinstance(metric.response, Subset)
     return CategoriesGoal(goal.test, goal.categories, by_subset)
+
+
+GIVEN_SHARE = 0.1
+"""Share of the clients among whom conditional shares are stated: a value that is common, but not
+the commonest."""
+
+_FEWEST_VALUES, _MOST_VALUES = 2, 4096  # of a field: a boolean's, and as many as a report has bits
+_MARGINS = [f"margin_std_error_{i + 1}" for i in range(MOST_FIELDS)]
+
+
+@dataclass(frozen=True, slots=True)
+class TableGoal(Goal):
+    """The rarest cell of a table of two or three fields that reports show (`table_goal`)."""
+
+    sizes: tuple[int, ...]  # how many values each field has
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        return math.prod(self.sizes)
+
+    def width(self, params: RapporParams) -> int | None:
+        """Return the number of cells, unless they are hashed for want of bits."""
+        if params.k < self.cells:
+            return None
+        if (params.h, params.m) != (1, 1):
+            raise PlanError(
+                f"h = {params.h}, m = {params.m}: must be 1 where each of {self.cells:,} cells has "
+                "a bit"
+            )
+        return self.cells
+
+    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, Any]:
+        """Return the errors of sums over cells (nan if these are hashed), and whether they are.
+
+        The error of an average value of the last field among those with a value of the first that
+        `GIVEN_SHARE` have; the expected total variation of the typical table; and the share of
+        clients with a partner value that the test of independence finds (`tables.partner_table`).
+        """
+        names = (*_MARGINS, "conditional_std_error", "total_variation", "partner_share")
+        figures: dict[str, Any] = dict.fromkeys(names, math.nan)
+        figures["hashed"] = self.width(params) is None
+        if figures["hashed"]:
+            return figures
+        clients, each = self.clients(n_reports), self.test.reports_each
+        errors, scale = CellErrors(params, self.cells, each), 1 / math.sqrt(clients)
+        first, last = self.sizes[0], self.sizes[-1]
+        for name, size in zip(_MARGINS, self.sizes, strict=False):
+            figures[name] = scale * errors.of_margin(size)
+        conditional = errors.of_conditional(first, last, GIVEN_SHARE, 1 / last)
+        figures["conditional_std_error"] = scale * conditional
+        once = equivalent_reports(params, clients, each)
+        figures["total_variation"] = expected_total_variation(params, once, self.sizes)
+        figures["partner_share"] = association_limit(params, once, self.sizes, self.test.power)
+        return figures
+
+    def margins(self, plan: Plan) -> tuple[float, ...]:
+        """Return the errors of a rare value's share of each field."""
+        return tuple(plan.figures[name] for name in _MARGINS[: len(self.sizes)])
+
+    def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
+        """Return a bit per cell with the least noise if there are so many; else one hash."""
+        if n_reports > MOST_REPORTS:
+            raise PlanError(
+                f"reports = {n_reports:g}: must be at most {MOST_REPORTS:g} for a table"
+            )
+        if self.cells > most_bits:
+            return [StringsGoal(self.test).hashed(1, n_reports, most_bits)]
+        return [_bit_each(self.cells, budget)]
+
+    @property
+    def columns(self) -> Types:
+        """The table's errors, and whether its cells are hashed."""
+        errors = (*_MARGINS, "conditional_std_error", "total_variation", "partner_share")
+        return {**dict.fromkeys(errors, float), "hashed": bool}
+
+    def shown(self, plan: Plan) -> Mapping[str, str]:
+        """Return the total variation."""
+        variation = plan.figures["total_variation"]
+        return {"total variation": "-" if math.isnan(variation) else f"{variation:.3f}"}
+
+    def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
+        """Return the table's sizes, error rate and power."""
+        return {
+            "cells": list(self.sizes),
+            "alpha": self.test.alpha,
+            "power": self.test.power,
+            "given_share": GIVEN_SHARE,
+            "test_level": TEST_LEVEL,
+        }
+
+    def title(self, reports: str) -> str:
+        """Return what the table is about."""
+        return f"Smallest cell of {' x '.join(map(str, self.sizes))} that {reports} reports show"
+
+    def about_limit(self, plan: Plan) -> Finding:
+        """Return which cell is detected, among how many."""
+        cell = f"A cell that {plan.limit:.3%} are in" if plan.limit < math.inf else "No cell"
+        return limit_finding(
+            plan,
+            f"{cell} is detected among {self.cells:,} cells with probability "
+            f"{self.test.power:g} (alpha {self.test.alpha:g}, Bonferroni).",
+        )
+
+    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
+        """Yield what is seen of margins and their association."""
+        plan = found.subject
+        if self.width(plan.params) is None:
+            text = (
+                f"{self.cells:,} cells are hashed into {plan.params.k:,} bits: margins add up "
+                "the errors of as many cells as they have."
+            )
+            yield Finding("hashed", "", text, True)
+        else:
+            yield from self._about_sums(plan)
+        size = plan.params.k // 8
+        text = f"A report has {counted(size, 'byte')}."
+        yield Finding("report_bytes", "", text, size)
+
+    def _about_sums(self, plan: Plan) -> Iterator[Finding]:
+        """Yield the errors of sums over cells, and which dependence is found."""
+        figures = plan.figures
+        text = (
+            f"Standard errors: {percents(plan.std_error)} for a rare cell; "
+            f"{percents(*self.margins(plan))} for a rare value of each field; "
+            f"{percents(figures['conditional_std_error'])} for an average value of the last field, "
+            f"among those with a value of the first field that {GIVEN_SHARE:.0%} have."
+        )
+        yield Finding("std_error", "", text, plan.std_error)
+        text = (
+            "If the fields are independent and each follows Zipf's law, the closest possible "
+            f"table is off by {figures['total_variation']:.3f} (total variation) on average."
+        )
+        yield Finding("total_variation", "", text, figures["total_variation"])
+        if len(self.sizes) == FEWEST_FIELDS:
+            partners = figures["partner_share"]
+            shows = (
+                f"notices with probability {self.test.power:g} if {partners:.1%} of the clients "
+                "hold a value together with its partner."
+                if math.isfinite(partners)
+                else "shows nothing."
+            )
+            text = f"The test of independence (level {TEST_LEVEL:g}) {shows}"
+            yield Finding("partner_share", "", text, partners)
+
+    def entry(self, params: RapporParams, name: str) -> str:
+        """Return the entry of a joint metric, with fields to be filled in."""
+        keys = () if self.width(params) else ("k", "h", "m")
+        fields: list[str] = []
+        for i, size in enumerate(self.sizes):
+            fields += ["", f"[[metrics.{name}.fields]]", f'name = "field_{i + 1}"']
+            fields += (
+                ['type = "boolean"'] if size == 2 else ['type = "enum"', *category_lines(size)]
+            )
+        return entry_text(params, name, "joint", keys, self.schedule, after=fields)
+
+
+def table_goal(sizes: tuple[int, ...], alpha: float = 0.05, power: float = 0.9) -> TableGoal:
+    """Return the goal of a table, whose cells are tested as strings of which Zipf's law holds."""
+    shown = "x".join(map(str, sizes))
+    if not FEWEST_FIELDS <= len(sizes) <= MOST_FIELDS:
+        raise PlanError(
+            f"cells = {shown}: must be {FEWEST_FIELDS} or {MOST_FIELDS} numbers of values, "
+            "as 100x20"
+        )
+    if not all(_FEWEST_VALUES <= size <= _MOST_VALUES for size in sizes):
+        raise PlanError(
+            f"cells = {shown}: each field must have {_FEWEST_VALUES} to {_MOST_VALUES:,} values"
+        )
+    return TableGoal(DetectionTest(math.prod(sizes), alpha, power), sizes)
+
+
+def joint_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> TableGoal:
+    """Return the goal of a joint metric's table; `PlanError` if it has a field of strings."""
+    what = f"metrics.{metric.name}.type = {metric.type.name!r}"
+    if not isinstance(metric.type, JointType):
+        raise PlanError(f"{what}: must be 'joint' to be planned as a table")
+    sizes = tuple(number_of_values(each.type) for each in metric.type.fields)
+    known = tuple(size for size in sizes if size is not None)
+    if len(known) < len(sizes):
+        raise PlanError(
+            f"{what}: has a field of strings, so there are as many cells as tuples that are looked "
+            "for; plan it as strings"
+        )
+    return table_goal(known, alpha, power)
 
 
 MOST_CELLS = 32
@@ -243,13 +422,9 @@ class NumberGoal(Goal):
         window = window_within(budget.report, min(MOST_CELLS, most_bits))
         return [SearchSpace.of(window_params(window, self.groups))]
 
-    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
-        """Return the difference that is shown, and the mean's error."""
-        best, within = found.best.params, partial(_best_window, self.groups)
-        return {
-            "detectable_share": Curve("difference that is shown", self.limit, best, within),
-            "std_error": Curve("standard error", self.error, best, within),
-        }
+    def exact(self, budget: Budget) -> RapporParams:
+        """Return the best window's."""
+        return window_params(exact_window(budget.report, MOST_CELLS), self.groups)
 
     def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
         """Return bounds, error rate and power, and whether the variance is asked."""
@@ -330,7 +505,3 @@ def mean_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> Number
             f"metrics.{metric.name}.cells = {number.cells}: must be a multiple of 8 to be planned"
         )
     return number_goal(number.low, number.high, number.variance, alpha, power)
-
-
-def _best_window(groups: int, budget: Budget) -> RapporParams:
-    return window_params(exact_window(budget.report, MOST_CELLS), groups)

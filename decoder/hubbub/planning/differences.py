@@ -13,16 +13,16 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import optimize, special
 
 from hubbub.inference import EveryLook, Looks, OneLook, PlanError, number_scale, share_scale
 from hubbub.planning.categories import CategoriesGoal, NumberGoal, listed_goal, mean_goal
+from hubbub.planning.cells import MOST_REPORTS, CellErrors
 from hubbub.planning.goals import (
     A_YEAR,
-    Curve,
     Goal,
     Plan,
     PlanSearch,
@@ -31,12 +31,11 @@ from hubbub.planning.goals import (
     limit_finding,
 )
 from hubbub.planning.histories import right_links, value_ratio
-from hubbub.planning.joint import MOST_REPORTS, TableErrors
 from hubbub.planning.limits import DetectionTest, detection_limit, string_errors
 from hubbub.planning.noise import Budget, subset_of, subset_variance, widest_variance
-from hubbub.planning.search import USUAL_BITS, fitted_curve, make_plan, plan
+from hubbub.planning.search import USUAL_BITS, make_plan, plan
 from hubbub.planning.strings import StringsGoal, string_params
-from hubbub.protocol import UNARY, EnumType, Metric, NumberType, OrdinalType, RapporParams, Response
+from hubbub.protocol import EnumType, Metric, NumberType, OrdinalType, RapporParams, Response
 from hubbub.reporting import Finding, Types
 
 USUAL_ROWS = 20
@@ -126,7 +125,7 @@ class DifferenceGoal(Goal):
         if isinstance(self.of, CategoriesGoal):
             if self.of.by_subset:
                 return subset_variance(subset_of(params, self.of.categories), share)
-            return TableErrors(params, self.of.categories, each).of_cell(share) ** 2
+            return CellErrors(params, self.of.categories, each).of_cell(share) ** 2
         # What nobody listed sets the same bits in both groups, so it doesn't scatter differences.
         # But each string that is fitted takes one of the k m bit rates from the others.
         known = replace(self.of.test, concentration=0.0)
@@ -143,14 +142,9 @@ class DifferenceGoal(Goal):
         spaces = self.of.spaces(budget, n_reports, most_bits)
         return [replace(each, rate=None) for each in spaces]  # known for values that nobody has
 
-    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
-        """Return the difference that is found, and a difference's error."""
-        named = (("detectable_share", "difference that is found", self.limit),
-                 ("std_error", "standard error", self.error))  # fmt: skip
-        if self.response(found.best.params) is UNARY:
-            return {key: fitted_curve(label, of, found.best) for key, label, of in named}
-        within = next(iter(self.of.curves(found).values())).within
-        return {key: Curve(label, of, found.best.params, within) for key, label, of in named}
+    def exact(self, budget: Budget) -> RapporParams | None:
+        """Return those of what is compared."""
+        return self.of.exact(budget)
 
     def asked(self, found: PlanSearch) -> Mapping[str, object]:
         """Return what is compared, and how."""
@@ -265,22 +259,6 @@ USUAL_PART = 4
 """One report of several spends a quarter of all together, as in the RAPPOR paper's experiments."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanOption:
-    """A goal with a schedule, and what it may spend."""
-
-    goal: Goal
-    budget: Budget
-
-    @property
-    def name(self) -> str:
-        """What tells it from the others."""
-        schedule = self.goal.schedule
-        assert schedule is not None  # noqa: S101 - of all options
-        memory = f" ({schedule.memory})" if schedule.mode == "longitudinal" else ""
-        return f"{schedule.mode}{memory}, {response_name(self.goal)}"
-
-
 def response_name(goal: Goal) -> str:
     """Return the name of a goal's response."""
     if isinstance(goal, NumberGoal):
@@ -288,107 +266,87 @@ def response_name(goal: Goal) -> str:
     return "subset" if isinstance(goal, CategoriesGoal) and goal.by_subset else "unary"
 
 
-def plan_options(
-    goal: Goal, epsilon: float, schedule: Schedule, epsilon_report: float | None = None
-) -> Sequence[PlanOption]:
-    """Return all ways to spend an epsilon on a goal, those of mode "once" first.
-
-    `epsilon` is that of one answer: of a report where there is one, of all together else.
-    `epsilon_report`: of one of several, by default a quarter.
-    """
+def _by_mode(
+    goal: Goal, epsilon: float, schedule: Schedule, epsilon_report: float | None
+) -> Iterator[tuple[Goal, Budget]]:
+    """Yield all ways to spend an epsilon on a goal, those of mode "once" first."""
     if isinstance(goal, StringsGoal):
         goal = replace(goal, hashes=(1,))  # which wins in every mode (docs/understand/planning.md)
-    once = Budget(math.inf, epsilon)
-    spent = epsilon / USUAL_PART if epsilon_report is None else epsilon_report
-    many = Budget(epsilon, spent, schedule.reports_each)
-    found = []
-    for mode in ("once", "one-time"):
-        of_mode = replace(schedule, mode=mode)
-        found += [PlanOption(replace(each, schedule=of_mode), once) for each in _by_response(goal)]
-    if not isinstance(goal, NumberGoal):  # which has no permanent response
-        each = goal.over(schedule.reports_each)
-        for memory in ("period", "value"):
-            of_memory = replace(schedule, mode="longitudinal", memory=memory)
-            found.append(PlanOption(replace(each, schedule=of_memory), many))
-    return found
-
-
-def _by_response(goal: Goal) -> Iterator[Goal]:
-    yield goal
+    responses = [goal]
     if isinstance(goal, CategoriesGoal):
-        yield replace(goal, by_subset=True)
+        responses.append(replace(goal, by_subset=True))
+    for mode in ("once", "one-time"):
+        for each in responses:
+            yield replace(each, schedule=replace(schedule, mode=mode)), Budget(math.inf, epsilon)
+    if isinstance(goal, NumberGoal):  # which has no permanent response
+        return
+    spent = epsilon / USUAL_PART if epsilon_report is None else epsilon_report
+    budget, each = Budget(epsilon, spent, schedule.reports_each), goal.over(schedule.reports_each)
+    for memory in ("period", "value"):
+        of_memory = replace(schedule, mode="longitudinal", memory=memory)
+        yield replace(each, schedule=of_memory), budget
 
 
-def compare(
-    options: Sequence[PlanOption],
+def compare_modes(
+    goal: Goal,
+    epsilon: float,
+    schedule: Schedule,
     *,
+    epsilon_report: float | None = None,
     n_clients: float | None = None,
     share: float | None = None,
     std_error: float | None = None,
     most_bits: int = USUAL_BITS,
 ) -> PlanSearch:
-    """Search for the best parameters of each option, and choose the best of mode "once".
+    """Search for the best parameters of each mode and response, and choose the best of mode "once".
 
-    By default `n_clients` are the fewest whose reports of a period, one each, show `share` or have
-    `std_error`. Raises `PlanError` as `search.plan`, of mode "once"; other options are then left
-    out.
+    `epsilon` is that of one answer: of a report where there is one, of all together else.
+    `epsilon_report`: of one of several, by default a quarter. By default `n_clients` are the fewest
+    whose reports of a period, one each, show `share` or have `std_error`. Raises `PlanError` as
+    `search.plan`, of mode "once"; other modes are then left out.
     """
-    recommended = [option for option in options if _schedule(option.goal).mode == "once"]
+    options = list(_by_mode(goal, epsilon, schedule, epsilon_report))
+    recommended = [each for each in options if _schedule(each[0]).mode == "once"]
     if n_clients is None:
-        needed = [
-            plan(each.goal, each.budget, share=share, std_error=std_error, most_bits=most_bits).best
-            for each in recommended
-        ]
-        n_clients = min(each.reports for each in needed)
+        wanted: dict[str, Any] = {"share": share, "std_error": std_error, "most_bits": most_bits}
+        n_clients = min(plan(*each, **wanted).best.reports for each in recommended)
     searched: dict[tuple[Goal, Budget], RapporParams] = {}
-    plans: dict[str, Plan] = {}
+    plans: list[Plan] = []
     refusal: PlanError | None = None
-    for option in options:
-        schedule = _schedule(option.goal)
-        key = (replace(option.goal, schedule=None), option.budget)
-        reports = n_clients * schedule.reports_of_an_answer
+    for of_mode, budget in options:
+        own = _schedule(of_mode)
+        key = (replace(of_mode, schedule=None), budget)
+        reports = n_clients * own.reports_of_an_answer
+        memory = f" ({own.memory})" if own.mode == "longitudinal" else ""
+        name = f"{own.mode}{memory}, {response_name(of_mode)}"
         try:
             if key not in searched:
-                found = plan(*key, n_reports=reports, most_bits=most_bits)
-                searched[key] = found.best.params
-            plans[option.name] = make_plan(option.goal, option.name, searched[key], reports)
+                searched[key] = plan(*key, n_reports=reports, most_bits=most_bits).best.params
+            plans.append(make_plan(of_mode, name, searched[key], reports))
         except PlanError as error:
             refusal = refusal or error
-    best = [plans[option.name] for option in recommended if option.name in plans]
+    best = [each for each in plans if _schedule(each.goal).mode == "once"]
     if not best:
         assert refusal is not None  # noqa: S101 - all were refused
         raise refusal
     chosen = min(best, key=lambda each: (each.std_error, each.limit))
-    alternatives = tuple(each for each in plans.values() if each is not chosen)
-    return PlanSearch(recommended[0].budget, chosen, alternatives)
+    alternatives = tuple(each for each in plans if each is not chosen)
+    return PlanSearch(recommended[0][1], chosen, alternatives)
 
 
-class ModeFigures(NamedTuple):
-    """What a plan with a schedule achieves and reveals."""
-
-    mode: str  # the schedule's mode, and for "longitudinal" its memory; the response's name
-    memory: str
-    response: str
-    # Standard errors from the reports of so many days; nan if the mode leaves these open.
-    error_day: float
-    error_period: float
-    error_year: float
-    epsilon_period: float  # what a client reveals of an answer, in a year of one value, and ever
-    epsilon_year: float
-    epsilon_life: float
-    # Share of two days' reports that are rightly linked by content; nan without a permanent
-    # response.
-    linked_share: float
-    # How much likelier two periods' reports are of one client; nan in other modes than "once".
-    value_ratio: float
-
-
-COLUMNS: Types = {
-    name: str if name in ("mode", "memory", "response") else float for name in ModeFigures._fields
+MODE_COLUMNS: Types = {
+    **dict.fromkeys(("mode", "memory", "response"), str),
+    **dict.fromkeys(("error_day", "error_period", "error_year"), float),
+    **dict.fromkeys(("epsilon_period", "epsilon_year", "epsilon_life"), float),
+    **dict.fromkeys(("linked_share", "value_ratio"), float),
 }
+"""Standard errors are from the reports of so many days, and nan if the mode leaves these open;
+epsilons are what a client reveals of an answer, in a year of one value, and ever; `linked_share` is
+the share of two days' reports that are rightly linked by content, nan without a permanent response;
+`value_ratio` how much likelier two periods' reports are of one client, nan but for mode "once"."""
 
 
-def figures(each: Plan, clients: float) -> ModeFigures:
+def mode_figures(each: Plan, clients: float) -> dict[str, Any]:
     """Return what a plan with a schedule achieves and reveals; all plans have N clients."""
     goal, params = each.goal, each.params
     schedule = _schedule(goal)
@@ -407,19 +365,19 @@ def figures(each: Plan, clients: float) -> ModeFigures:
         links = right_links(*goal.all_bits(params), max(round(clients), 1))
     elif schedule.mode == "once":
         ratio = value_ratio(spent(1))
-    return ModeFigures(
-        mode=schedule.mode,
-        memory=schedule.memory if schedule.mode == "longitudinal" else "",
-        response=response_name(goal),
-        error_day=error(1),
-        error_period=error(schedule.period_days),
-        error_year=error(A_YEAR),
-        epsilon_period=spent(schedule.reports_of_an_answer),
-        epsilon_year=schedule.epsilon(spent, A_YEAR),
-        epsilon_life=schedule.epsilon_of_life(spent),
-        linked_share=links,
-        value_ratio=ratio,
-    )
+    return {
+        "mode": schedule.mode,
+        "memory": schedule.memory if schedule.mode == "longitudinal" else "",
+        "response": response_name(goal),
+        "error_day": error(1),
+        "error_period": error(schedule.period_days),
+        "error_year": error(A_YEAR),
+        "epsilon_period": spent(schedule.reports_of_an_answer),
+        "epsilon_year": schedule.epsilon(spent, A_YEAR),
+        "epsilon_life": schedule.epsilon_of_life(spent),
+        "linked_share": links,
+        "value_ratio": ratio,
+    }
 
 
 def _schedule(goal: Goal) -> Schedule:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from hubbub.inference import PlanError
+from hubbub.planning.cells import CellErrors, bit_limit, bit_power, bit_reports_needed
 from hubbub.planning.limits import (
     DetectionTest,
     detection_limit,
@@ -272,17 +273,6 @@ class PlanSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    """One number against epsilon and against N."""
-
-    label: str  # what a picture calls it
-    value: Callable[[RapporParams, float], float]  # the number, of parameters and N
-    params: RapporParams  # those of the plan, with which N varies
-    # Those with which a budget is spent; a `PlanError` leaves a gap.
-    within: Callable[[Budget], RapporParams]
-
-
-@dataclass(frozen=True, slots=True)
 class Goal(ABC):
     """What is to be found."""
 
@@ -302,21 +292,32 @@ class Goal(ABC):
         """Return of how many clients of a group N reports are."""
         return n_reports / (self.groups * self.test.reports_each)
 
+    def width(self, params: RapporParams) -> int | None:  # noqa: ARG002
+        """Return how many values have a bit each; None: values are hashed."""
+        return None
+
     def limit(self, params: RapporParams, n_reports: float) -> float:
         """Return the smallest share that N reports show with the power; infinite if none."""
-        return detection_limit(params, self.clients(n_reports), self.test)
+        law = bit_limit if self.width(params) else detection_limit
+        return law(params, self.clients(n_reports), self.test)
 
     def error(self, params: RapporParams, n_reports: float) -> float:
         """Return the standard error of the share of a value that nobody has."""
-        return string_errors(params, self.clients(n_reports), 0.0, self.test).absent
+        clients = self.clients(n_reports)
+        if width := self.width(params):
+            errors = CellErrors(params, width, self.test.reports_each)
+            return errors.of_cell() / math.sqrt(clients)
+        return string_errors(params, clients, 0.0, self.test).absent
 
     def power(self, params: RapporParams, n_reports: float, share: float) -> float:
         """Return the probability with which N reports show a share."""
-        return detection_power(params, self.clients(n_reports), share, self.test)
+        law = bit_power if self.width(params) else detection_power
+        return law(params, self.clients(n_reports), share, self.test)
 
     def reports_needed(self, params: RapporParams, share: float) -> float:
         """Return at how many reports a share is the limit; infinite if at none."""
-        return reports_needed(params, share, self.test) / self.clients(1.0)
+        law = bit_reports_needed if self.width(params) else reports_needed
+        return law(params, share, self.test) / self.clients(1.0)
 
     def response(self, params: RapporParams) -> Response:  # noqa: ARG002
         """Return the response that parameters are of."""
@@ -355,13 +356,13 @@ class Goal(ABC):
     def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
         """Return among which parameters to search, one space for each number of hashes."""
 
-    def alternatives(self, best: Plan, others: Plans, budget: Budget, most_bits: int) -> Plans:  # noqa: ARG002
+    def alternatives(self, best: Plan, others: Plans, budget: Budget) -> Plans:  # noqa: ARG002
         """Return the plans to be shown beside the best; none if there is one number of hashes."""
         return ()
 
-    @abstractmethod
-    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
-        """Return what is to be drawn against epsilon and N, the limit first."""
+    def exact(self, budget: Budget) -> RapporParams | None:  # noqa: ARG002
+        """Return the parameters that spend all of a budget, if theory knows them."""
+        return None
 
     def shown(self, plan: Plan) -> Mapping[str, str]:  # noqa: ARG002
         """Return what the table for people has of the goal's own, under its headings."""
@@ -384,8 +385,8 @@ class Goal(ABC):
         """Yield what else the subject of a comparison means."""
 
     def all_bits(self, params: RapporParams) -> tuple[RapporParams, int | None]:
-        """Return the parameters of a report, and how many bits are categories; None: hashed."""
-        return params, None
+        """Return the parameters with the cohorts of all groups, and `width`."""
+        return params._replace(m=self.groups * params.m), self.width(params)
 
     @abstractmethod
     def entry(self, params: RapporParams, name: str) -> str:

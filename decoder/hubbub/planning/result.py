@@ -7,14 +7,14 @@ adds itself. Invariant: nan and "never" stand for what isn't finite, in all form
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from hubbub.planning.differences import COLUMNS, ModeFigures, figures
+from hubbub.planning.differences import MODE_COLUMNS, mode_figures
 from hubbub.planning.goals import (
-    Curve,
     Goal,
     Plan,
     PlanSearch,
@@ -69,11 +69,9 @@ def plan_estimates(
     """
     asked = _Asked(comparison, share, std_error)
     goal = asked.goal
-    curves = goal.curves(comparison)
-    by_epsilon = against_epsilon(comparison, curves)
-    by_reports = against_reports(comparison, curves)
+    by_epsilon, by_reports = against_epsilon(comparison), against_reports(comparison)
     findings = (*asked.findings(), *asked.linking_findings())
-    types = {**_COLUMNS, **goal.columns, **_LINKING, **(COLUMNS if goal.schedule else {})}
+    types = {**_COLUMNS, **goal.columns, **_LINKING, **(MODE_COLUMNS if goal.schedule else {})}
     return Estimates(
         columns=columns_from(types, [asked.row(plan) for plan in comparison.plans]),
         keys=("name",),
@@ -90,7 +88,7 @@ def plan_estimates(
             "by_reports": by_reports,
         },
         view=tuple(_view(asked, findings, name)),
-        charts=_charts(comparison, curves, by_epsilon, by_reports),
+        charts=tuple(_charts(comparison, by_epsilon, by_reports)),
     )
 
 
@@ -107,19 +105,31 @@ def _view(asked: _Asked, findings: Sequence[Finding], name: str) -> Iterator[Blo
 
 def _charts(
     found: PlanSearch,
-    curves: Mapping[str, Curve],
     by_epsilon: Sequence[Mapping[str, float]],
     by_reports: Sequence[Mapping[str, float]],
-) -> tuple[XYChart, ...]:
-    """Draw the curves against epsilon and against N, with plans as points."""
-    n_reports = f"{found.best.reports:,.0f} reports"
-    epsilon = f"epsilon {found.budget.report:g} per report"
-    across = ("by-epsilon", n_reports, "epsilon of a report", "epsilon_report")
-    along = ("by-reports", epsilon, "reports", "reports")
-    return (
-        _chart(found, across, curves, by_epsilon, lambda plan: plan.epsilon_report),
-        _chart(found, along, curves, by_reports, lambda plan: plan.reports),
+) -> Iterator[XYChart]:
+    """Yield the limit against epsilon and against N, with plans as points."""
+    reports, spent = f"{found.best.reports:,.0f} reports", f"epsilon {found.budget.report:g}"
+    charts = (
+        ("by-epsilon", reports, "epsilon of a report", "epsilon_report", by_epsilon),
+        ("by-reports", f"{spent} per report", "reports", "reports", by_reports),
     )
+    marked = {("the best" if found.given else "this plan"): found.best}
+    if found.given:
+        marked[found.given.name] = found.given
+    for name, title, across, key, points in charts:
+        at = np.array([point[key] for point in points])
+        limits = np.array([100 * point["detectable_share"] for point in points])
+        series = [Series("best", at, limits)]
+        for label, plan in marked.items():
+            x, y = np.array([getattr(plan, key)]), np.array([100 * plan.limit])
+            series.append(Series(label, x, y, "points"))
+        description = (
+            f"Smallest share that reports show, by {across}: {100 * found.best.limit:.3g}% at "
+            f"{getattr(found.best, key):,.6g}."
+        )
+        labels = Labels(name, title, description, across, "smallest detectable share (%)")
+        yield XYChart(labels, tuple(series), log_x=True, log_y=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,31 +167,36 @@ class _Asked:
             "std_error": plan.std_error,
             **plan.figures,
             **self._linking(plan.params),
-            **(self._of_mode(plan)._asdict() if plan.goal.schedule else {}),
+            **(self._of_mode(plan) if plan.goal.schedule else {}),
         }
         return {
             key: math.nan if isinstance(value, float) and math.isinf(value) else value
             for key, value in cells.items()
         }
 
-    def _of_mode(self, plan: Plan) -> ModeFigures:
-        return figures(plan, self.comparison.subject.reports)
+    def _of_mode(self, plan: Plan) -> dict[str, Any]:
+        return mode_figures(plan, self.comparison.subject.reports)
 
     def modes_table(self) -> Table:
         """Return what each mode and response achieves and reveals, for people."""
         schedule, rows = self.goal.schedule, []
         assert schedule is not None  # noqa: S101 - of all plans with modes
         for plan in self.comparison.plans:
-            of_mode = self._of_mode(plan)
-            known = (of_mode.error_day, of_mode.error_period, of_mode.error_year)
-            spent = (of_mode.epsilon_period, of_mode.epsilon_year, of_mode.epsilon_life)
+            found = self._of_mode(plan)
+            linked = "-"
+            if not math.isnan(found["linked_share"]):
+                linked = f"{100 * found['linked_share']:.3g}% right"
+            elif not math.isnan(found["value_ratio"]):
+                linked = f"by value, ≤ x {found['value_ratio']:.3g}"
+            known = [found[f"error_{of}"] for of in ("day", "period", "year")]
+            spent = [found[f"epsilon_{of}"] for of in ("period", "year", "life")]
             rows.append(
                 (
                     plan.name,
                     share_text(plan.limit),
                     *("-" if math.isnan(error) else percents(error) for error in known),
-                    *(epsilon_text(epsilon) for epsilon in spent),
-                    _links_text(of_mode),
+                    *map(epsilon_text, spent),
+                    linked,
                 )
             )
         period = counted(schedule.period_days, "day")
@@ -191,9 +206,7 @@ class _Asked:
             self.goal.title(f"{self.comparison.best.reports:,.0f}"),
             headings("mode, response", "shows", *errors, *epsilons, "linked"),
             tuple(rows),
-            styles=tuple(
-                "bold" if plan is self.comparison.subject else "" for plan in self.comparison.plans
-            ),
+            styles=self._styles(),
         )
 
     def table(self) -> Table:
@@ -202,11 +215,14 @@ class _Asked:
         own = [self.goal.shown(plan) for plan in found.plans]
         for plan, more in zip(found.plans, own, strict=True):
             params = plan.params
+            permanent = f"{params.f0:.6g}, {params.f1:.6g}"
+            if params.is_symmetric:
+                permanent = f"{params.f:.6g}"
             rows.append(
                 (
                     plan.name,
                     *map(str, params[:3]),
-                    _permanent_text(params),
+                    permanent,
                     *(f"{number:.6g}" for number in (params.p, params.q)),
                     f"{params.epsilon_permanent:.4g}",
                     f"{plan.epsilon_report:.4g}",
@@ -223,8 +239,12 @@ class _Asked:
             self.goal.title(f"{found.best.reports:,.0f}"),
             headings("parameters", *parameters, *achieved, "variance / OUE"),
             tuple(rows),
-            styles=tuple("bold" if plan is found.subject else "" for plan in found.plans),
+            styles=self._styles(),
         )
+
+    def _styles(self) -> tuple[str, ...]:
+        found = self.comparison
+        return tuple("bold" if plan is found.subject else "" for plan in found.plans)
 
     def findings(self) -> Iterator[Finding]:
         """Yield what the plan that the result is about finds, and what it is beside the best."""
@@ -325,45 +345,3 @@ class _Asked:
             "content)."
         )
         yield Finding("linked_share", "", text, two)
-
-
-def _links_text(of_mode: ModeFigures) -> str:
-    if not math.isnan(of_mode.linked_share):
-        return f"{100 * of_mode.linked_share:.3g}% right"
-    return "-" if math.isnan(of_mode.value_ratio) else f"by value, ≤ x {of_mode.value_ratio:.3g}"
-
-
-def _permanent_text(params: RapporParams) -> str:
-    if params.is_symmetric:
-        return f"{params.f:.6g}"
-    return f"{params.f0:.6g}, {params.f1:.6g}"
-
-
-def _chart(
-    found: PlanSearch,
-    named: tuple[str, str, str, str],
-    curves: Mapping[str, Curve],
-    points: Sequence[Mapping[str, float]],
-    place: Callable[[Plan], float],
-) -> XYChart:
-    """Return one picture; `named`: its name and title, the x axis, and the points' key of that."""
-    name, title, across, key = named
-    at = np.array([point[key] for point in points])
-    series = [
-        Series(curve.label, at, np.array([100 * point[each] for point in points]))
-        for each, curve in curves.items()
-    ]
-    marked = [("the best", found.best)] if found.given else [("this plan", found.best)]
-    marked += [(found.given.name, found.given)] if found.given else []
-    for label, plan in marked:
-        x, y = np.array([place(plan)]), np.array([100 * plan.limit])
-        series.append(Series(label, x, y, "points"))
-    first, *others = (curve.label for curve in curves.values())
-    description = (
-        f"Smallest share that reports show ({first}), by {across}: "
-        f"{100 * found.best.limit:.3g}% at {place(found.best):,.6g}; other curves: "
-        f"{', '.join(others) or 'nothing'}."
-    )
-    measure = "share (%)" if "std_error" in curves else "smallest detectable share (%)"
-    labels = Labels(name, title, description, across, measure)
-    return XYChart(labels, tuple(series), log_x=True, log_y=True)

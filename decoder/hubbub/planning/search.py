@@ -9,17 +9,18 @@ stays within the budget, as `noise.params_within` rounds it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from scipy import optimize
 
 from hubbub.inference import PlanError
-from hubbub.planning.goals import NEAR_BEST, Curve, Goal, Plan, PlanSearch, SearchSpace
+from hubbub.planning.goals import NEAR_BEST, Goal, Plan, PlanSearch, SearchSpace
 from hubbub.planning.limits import reports_reaching
 from hubbub.planning.noise import Budget, common_rates, exact_params, params_within
 from hubbub.protocol import RapporParams
@@ -77,7 +78,7 @@ def plan(
             "collect more, or allow larger epsilons"
         )
     best = replace(best, name="best")
-    return PlanSearch(budget, best, goal.alternatives(best, tuple(plans), budget, most_bits))
+    return PlanSearch(budget, best, goal.alternatives(best, tuple(plans), budget))
 
 
 def evaluate(
@@ -223,59 +224,43 @@ def least_noise_rate(h: int, budget: Budget) -> float:
     return min(max(0.5, low), high)
 
 
-def fitted_curve(
-    label: str,
-    value: Callable[[RapporParams, float], float],
-    best: Plan,
-    rate: Callable[[Budget], float | None] = lambda _: None,
-) -> Curve:
-    """Return the curve of a number with a plan's k, h and m, and the best noise for each budget.
-
-    `rate` gives q* for a budget, if theory knows it; None: where `value` is least.
-    """
+def exact_noise(goal: Goal, best: Plan, budget: Budget) -> RapporParams:
+    """Return a plan's k, h and m with the noise that suits the goal best within another budget."""
+    known = goal.exact(budget)
+    if known is not None:
+        return known
     k, h, m, *_ = best.params
-
-    def within(budget: Budget) -> RapporParams:
-        q_star = rate(budget)
-        if q_star is None:
-            q_star = best_rate(
-                h, budget, lambda q: value(exact_params(k, h, m, budget, q), best.reports)
-            )
-        return exact_params(k, h, m, budget, q_star)
-
-    return Curve(label, value, best.params, within)
+    space = next(s for s in goal.spaces(budget, best.reports, max(k, USUAL_BITS)) if s.h == h)
+    q_star = space.rate
+    if q_star is None:
+        q_star = best_rate(
+            h, budget, lambda q: goal.limit(exact_params(k, h, m, budget, q), best.reports)
+        )
+    return exact_params(k, h, m, budget, q_star)
 
 
-def against_epsilon(found: PlanSearch, curves: Mapping[str, Curve]) -> list[dict[str, float]]:
-    """Return curves' points under `epsilon_report` and their names; nan where one has a gap.
+def against_epsilon(found: PlanSearch) -> list[dict[str, float]]:
+    """Return the best limits at other epsilons of a report; nan where no noise is within them.
 
     From a quarter of the budget's epsilon of a report to four times, or the permanent epsilon.
     """
-    permanent, spent = found.budget.permanent, found.budget.report
+    permanent, spent, best = found.budget.permanent, found.budget.report, found.best
     highest = min(_CURVE_EPSILONS * spent, permanent)
     points = []
     for epsilon in np.geomspace(spent / _CURVE_EPSILONS, highest, _CURVE_POINTS).tolist():
-        budget, point = (
-            replace(found.budget, report=min(epsilon, permanent)),
-            {"epsilon_report": epsilon},
-        )
-        for name, curve in curves.items():
-            try:
-                point[name] = curve.value(curve.within(budget), found.best.reports)
-            except PlanError:
-                point[name] = math.nan
-        points.append(point)
+        limit = math.nan
+        with contextlib.suppress(PlanError):
+            budget = replace(found.budget, report=min(epsilon, permanent))
+            limit = best.goal.limit(exact_noise(best.goal, best, budget), best.reports)
+        points.append({"epsilon_report": epsilon, "detectable_share": limit})
     return points
 
 
-def against_reports(found: PlanSearch, curves: Mapping[str, Curve]) -> list[dict[str, float]]:
-    """Return curves' points under `reports` and their names, at fixed noise.
-
-    From a hundredth of the plan's reports to a hundred times.
-    """
-    n_reports = found.best.reports
-    low, high = n_reports / _CURVE_REPORTS, n_reports * _CURVE_REPORTS
+def against_reports(found: PlanSearch) -> list[dict[str, float]]:
+    """Return the best plan's limits from a hundredth of its reports to a hundred times."""
+    best = found.best
+    low, high = best.reports / _CURVE_REPORTS, best.reports * _CURVE_REPORTS
     return [
-        {"reports": n, **{name: curve.value(curve.params, n) for name, curve in curves.items()}}
+        {"reports": n, "detectable_share": best.goal.limit(best.params, n)}
         for n in np.geomspace(low, high, _CURVE_POINTS).tolist()
     ]

@@ -10,13 +10,11 @@ a client answers one.
 
 from __future__ import annotations
 
-import itertools
 import math
 import string
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, Self
 
@@ -24,30 +22,22 @@ from scipy import special
 
 from hubbub.inference import LONGEST_END, ROOM_A_STEP, PlanError
 from hubbub.planning.goals import (
-    Curve,
     Goal,
     Plan,
+    Plans,
     PlanSearch,
     SearchSpace,
     entry_text,
     limit_finding,
     share_text,
 )
-from hubbub.planning.limits import (
-    DetectionMethod,
-    DetectionTest,
-    bit_rate,
-    coin_variance,
-    detection_limit,
-    fewest_cohorts,
-)
-from hubbub.planning.noise import Budget, paper_within, permanent_noise
-from hubbub.planning.search import fitted_curve, make_plan
+from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit, fewest_cohorts
+from hubbub.planning.noise import Budget, paper_within
+from hubbub.planning.search import make_plan
 from hubbub.protocol import LONGEST_STEP, MOST_COHORTS, Metric, OpenStringType, RapporParams
 from hubbub.reporting import Finding, Level, Types
 
-PAPER, SIMPLE = "the paper's default", "simple numbers"
-"""Names of two alternatives."""
+PAPER = "the paper's default"
 
 _HASHES = range(1, 9)  # h = 1 wins, and each further hash is worse (docs/understand/planning.md)
 _MOST_COHORTS = 1024  # 16 times as many lower the limit by under 1%; by 5% at (8, 6), 1e9 reports
@@ -58,9 +48,6 @@ _NEAR_NORMAL = 2.5
 # Steps of a third to a half: the limit is flat in m, and `NEAR_BEST` takes the first that will do.
 _COHORTS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _FIRST_BITS, _FIRST_COHORTS = 256, 64  # q* sought there is within 1% of the best; at 64, 16 not
-_ROUND_STEPS = (20, 100)  # as fractions of 1: multiples of .05, else of .01
-_ROUNDING = 1e-9  # far more than doubles lose
-_MOST_ROUND = 12  # of h: variance orders them nearly as the limit does, which takes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +77,10 @@ class StringsGoal(Goal):
         near_normal = next((m for m in _COHORTS if m >= needed), _MOST_COHORTS)
         return min(max(fewest, min(max(wanted, near_normal), most)), _MOST_COHORTS)
 
-    def alternatives(
-        self, best: Plan, others: Sequence[Plan], budget: Budget, most_bits: int
-    ) -> tuple[Plan, ...]:
-        """Return round numbers, the paper's default, and the best of each number of hashes."""
-        found = (self._simple(best, budget, most_bits), self._paper(best.reports, budget))
-        return (*(plan for plan in found if plan), *others)
+    def alternatives(self, best: Plan, others: Plans, budget: Budget) -> Plans:
+        """Return the paper's default, and the best of each number of hashes."""
+        paper = self._paper(best.reports, budget)
+        return (paper, *others) if paper else others
 
     def _paper(self, n_reports: float, budget: Budget) -> Plan | None:
         """Return the paper's default at the budget, with the m that suits it best."""
@@ -108,30 +93,6 @@ class StringsGoal(Goal):
                 return None
             plans.append(make_plan(self, PAPER, params, n_reports))
         return min(plans, key=lambda plan: plan.limit)
-
-    def _simple(self, best: Plan, budget: Budget, most_bits: int) -> Plan | None:
-        """Return the best plan of round noise, with k and m powers of two."""
-        bits = min(2 ** math.ceil(math.log2(best.params.k)), 2 ** int(math.log2(most_bits)))
-        cohorts = min(2 ** math.ceil(math.log2(best.params.m)), _MOST_COHORTS)
-        for steps in _ROUND_STEPS:
-            plans = [
-                make_plan(self, SIMPLE, params, best.reports)
-                for h in _HASHES
-                for params in round_params(bits, h, cohorts, budget, steps)
-            ]
-            if plans:
-                return min(plans, key=lambda plan: plan.limit)
-        return None
-
-    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
-        """Return the best limit and, if it can be had, that of the paper's default."""
-        curves = {"detectable_share": fitted_curve("best", self.limit, found.best)}
-        paper = found.rival(PAPER)
-        if paper:
-            k, _, m, *_ = paper.params
-            within = partial(paper_within, k, m)
-            curves["paper"] = Curve("the RAPPOR paper's default", self.limit, paper.params, within)
-        return curves
 
     def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
         """Return candidates, error rate, power, method, and what else sets bits."""
@@ -210,36 +171,6 @@ def string_params(metric: Metric) -> RapporParams:
             "looked for among candidates, such as 'string'"
         )
     return metric.params
-
-
-def round_params(k: int, h: int, m: int, budget: Budget, steps: int) -> list[RapporParams]:
-    """Return the least noisy parameters within a budget whose f, p and q are multiples of 1/steps.
-
-    A report spends half of what it may at least. At most twelve, those of least variance first.
-    """
-    least = math.ceil(permanent_noise(h, budget.permanent) * steps - 1e-9)  # rounding of doubles
-    rate, found = bit_rate(k, h), []
-    for up, low, high in itertools.product((least, least + 1), range(steps + 1), range(steps + 1)):
-        if low >= high or up >= steps or (up == 0) != (budget.permanent == math.inf):
-            continue
-        f, p, q = up / steps, low / steps, high / steps
-        p_star, q_star = p + f / 2 * (q - p), q - f / 2 * (q - p)
-        if p_star <= 0 or q_star >= 1:
-            continue
-        spent = h * math.log(q_star * (1 - p_star) / (p_star * (1 - q_star)))
-        if 0.5 * budget.report <= spent <= budget.report:
-            variance = (1 - rate) * p_star * (1 - p_star) + rate * q_star * (1 - q_star)
-            found.append((variance / (q_star - p_star) ** 2, (f, p, q)))
-    # Parameters compute with exact fractions, so only those are made that may be among the least.
-    enough = sorted(variance for variance, _ in found)[:_MOST_ROUND][-1:]
-    near = [noise for variance, noise in found if variance <= enough[0] * (1 + _ROUNDING)]
-    made = [RapporParams(k, h, m, *noise) for noise in near]
-    made.sort(key=lambda params: coin_variance(params, rate))
-    return [
-        params
-        for params in made[:_MOST_ROUND]
-        if params.epsilon_permanent <= budget.permanent and params.epsilon_report <= budget.report
-    ]
 
 
 EFFECTIVE_CANDIDATES = 3_000.0
@@ -336,13 +267,6 @@ class OpenGoal(Goal):
         rate = _open_rate(budget)
         return [SearchSpace(1, bits, lambda _: cohorts, first, rate, True, _NEAR_BITS)]
 
-    def curves(self, found: PlanSearch) -> Mapping[str, Curve]:
-        """Return the limit without a list and with one."""
-        return {
-            "detectable_share": fitted_curve("unlisted", self.limit, found.best, _open_rate),
-            "share_if_listed": fitted_curve("if listed", self.if_listed, found.best, _open_rate),
-        }
-
     @property
     def columns(self) -> Types:
         """The steps, and what a list would show."""
@@ -400,10 +324,6 @@ class OpenGoal(Goal):
             f"{self.steps[-1]} bytes are guessed, so rare or odd ones are missed."
         )
         yield Finding("longest_string", "", text, longest)
-
-    def all_bits(self, params: RapporParams) -> tuple[RapporParams, int | None]:
-        """Return the parameters with the cohorts of all steps, of hashed bits."""
-        return params._replace(m=self.groups * params.m), None
 
     def entry(self, params: RapporParams, name: str) -> str:
         """Return the entry of an open string metric."""

@@ -26,8 +26,8 @@ from hubbub.inference import (
 from hubbub.planning import (
     TEST_LEVEL,
     Budget,
+    CellErrors,
     Plan,
-    TableErrors,
     partner_table,
     plan,
     table_goal,
@@ -85,7 +85,7 @@ class PlannedTable:
         table = typical_table(self.sizes)
         estimates = self._estimate(table, rng)[1]
         found, true = estimates.unbiased.reshape(self.sizes), table
-        errors, scale = TableErrors(self.plan.params, table.size), 1 / np.sqrt(self.reports)
+        errors, scale = CellErrors(self.plan.params, table.size), 1 / np.sqrt(self.reports)
         of_cells = np.array([errors.of_cell(share) for share in true.ravel()]) * scale
         margins, conditionals = [], []
         for axis, size in enumerate(self.sizes):

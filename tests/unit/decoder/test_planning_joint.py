@@ -10,13 +10,12 @@ from scipy import stats
 from hubbub.inference import FloatArray, noise_variance
 from hubbub.planning import (
     Budget,
-    TableErrors,
+    CellErrors,
     detection_limit,
     expected_total_variation,
     oue_variance,
     plan,
     reports_for,
-    split_epsilons,
     table_goal,
     typical_table,
 )
@@ -57,7 +56,7 @@ def covariance_of(table: FloatArray, params: RapporParams) -> FloatArray:
 @examples(50)
 @given(tables(), parameters())
 def test_errors_of_sums_are_those_of_the_whole_covariance(table, params):
-    covariance, errors = covariance_of(table, params), TableErrors(params, table.size)
+    covariance, errors = covariance_of(table, params), CellErrors(params, table.size)
     first, last = table.shape[0], table.shape[-1]
     cell = np.zeros_like(table)
     cell.flat[1] = 1
@@ -129,22 +128,12 @@ def test_a_bit_per_cell_has_the_least_noise(budget):
             assert SMALL.error(rival, 1e6) > 0.999 * error
 
 
-@pytest.mark.parametrize(("epsilon", "ratio"), [(4.0, 6.896), (8.0, 4.304)])
-def test_fields_side_by_side_are_noisier(epsilon, ratio):
-    """beta(eps/2)^2 / beta(eps), with beta = 4 e^eps / (e^eps - 1)^2."""
-    split = split_epsilons(SMALL.sizes, Budget(math.inf, epsilon), 1e5)
-    beta = [4 * math.exp(e) / math.expm1(e) ** 2 for e in (epsilon / 2, epsilon)]
-    assert split.cell_ratio == pytest.approx(beta[0] ** 2 / beta[1])
-    assert split.cell_ratio == pytest.approx(ratio, rel=1e-3)
-    assert split.margins[0] == pytest.approx(math.sqrt(beta[0] * (1 - 1 / 6) / 1e5))
-
-
 def test_cells_are_hashed_where_there_are_more_than_bits():
     goal = table_goal((64, 64))
     all_bits = plan(goal, ONE_TIME, n_reports=1e6, most_bits=4096).best
     assert all_bits.params[:3] == (4096, 1, 1)
     best = plan(goal, ONE_TIME, n_reports=1e6, most_bits=4088).best
-    assert goal.is_hashed(best.params)
+    assert goal.width(best.params) is None
     assert best.params.k <= 4088
     assert best.limit == detection_limit(best.params, 1e6, goal.test)
     errors = [figure for name, figure in best.figures.items() if name != "hashed"]
@@ -154,7 +143,7 @@ def test_cells_are_hashed_where_there_are_more_than_bits():
 def test_expected_total_variation_is_that_of_normal_errors_where_all_cells_are_sure():
     """Half the sum of sqrt(2/pi) standard errors; 1,600 drawn tables are 2% off at most."""
     params, n, sizes = noisy(24), 1e7, (5, 5)
-    table, errors = typical_table(sizes), TableErrors(noisy(24), 25)
+    table, errors = typical_table(sizes), CellErrors(noisy(24), 25)
     normal = sum(errors.of_cell(share) for share in table.ravel()) / math.sqrt(n)
     expected = math.sqrt(2 / math.pi) * normal / 2
     assert expected_total_variation(params, n, sizes) == pytest.approx(expected, rel=0.02)

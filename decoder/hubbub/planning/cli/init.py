@@ -153,16 +153,14 @@ def init(
     other ways to ask.
     """
     explain_missing_packages("collector,decoder")
-    from hubbub.planning import differences
+    from hubbub.planning.differences import compare_modes
     from hubbub.planning.goals import Schedule
     from hubbub.protocol import ADDRESS, Registry
     from hubbub.reporting import atomic_write, cli_errors
 
     with cli_errors():
         schedule = Schedule("once")
-        best = differences.compare(
-            differences.plan_options(_goal(values), epsilon, schedule), n_clients=clients
-        ).best
+        best = compare_modes(_goal(values), epsilon, schedule, n_clients=clients).best
         price = schedule.max_periods * epsilon
         described = {"description": "What we learn from it, and what for", "owner": owner}
         entry = best.goal.entry(best.params, name)

@@ -98,6 +98,13 @@ def _sizes(
         raise click.BadParameter(f"{text!r} must be numbers as 100x20", context, option) from error
 
 
+def _number(
+    name: str, text: str, high: float = math.inf, *, low: float = 0, **settings: Any
+) -> Callable[[_Command], _Command]:
+    """Return an option that is a number above `low`, by default 0, and below `high`."""
+    return click.option(name, type=_Number(low, high), help=text, **settings)
+
+
 _outputs = click.option(
     "--output",
     "outputs",
@@ -107,47 +114,43 @@ _outputs = click.option(
     help="Also write the comparison to FILE.csv or FILE.json, or draw it as FILE.png or FILE.svg. "
     "May be repeated.",
 )
+_MEANINGS = {
+    "k": "Bits of a report.",
+    "h": "Hash functions.",
+    "m": "Cohorts.",
+    "f": "Permanent noise.",
+    "p": "Chance that a 0 is reported as 1.",
+    "q": "Chance that a 1 is reported as 1.",
+}
 
 
 def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Command]:
     """Return a decorator with the options that `_run` takes, and those of k to q in `numbers`."""
-    meanings = {
-        "k": "bits of a report",
-        "h": "hash functions",
-        "m": "cohorts",
-        "f": "permanent noise",
-        "p": "chance that a 0 is reported as 1",
-        "q": "chance that a 1 is reported as 1",
-    }
     options = [
         click.argument("metric", required=False),
-        click.option(
+        _number(
             "--clients",
-            type=_Number(0, math.inf),
-            help="Number of clients that will report, such as 1e5.  [default with --epsilon: 1e5]",
+            "Number of clients that will report, such as 1e5.  [default with --epsilon: 1e5]",
         ),
-        click.option(
+        _number(
             "--reports",
-            type=_Number(0, math.inf),
-            help="Instead of --clients: the number of all their reports; with --epsilon, the same "
-            "as --clients.",
+            "Instead of --clients: the number of all their reports; with --epsilon, the same as "
+            "--clients.",
         ),
-        click.option(
+        _number(
             "--share",
-            type=_Number(0, 1),
-            help="Share of the population to find. Without --reports, shows how many reports that "
+            "Share of the population to find. Without --reports, shows how many reports that "
             "takes.",
+            1,
         ),
-        click.option(
+        _number(
             "--error",
-            type=_Number(0, 1),
-            help="Instead of --share: standard error of the estimated share of a value that "
-            "nobody has.",
+            "Instead of --share: standard error of the estimated share of a value that nobody has.",
+            1,
         ),
-        click.option(
+        _number(
             "--epsilon",
-            type=_Number(0, math.inf),
-            help="What a client may spend on one answer; compares all modes and responses.",
+            "What a client may spend on one answer; compares all modes and responses.",
         ),
         click.option(
             "--period-days",
@@ -171,47 +174,37 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
             type=_Number(0, math.inf, name="epsilon", infinite=True),
             help="What all reports of one value may reveal together; inf for one-time collection.",
         ),
-        click.option(
+        _number(
             "--epsilon-report",
-            type=_Number(0, math.inf),
-            help="What one report may reveal; with --epsilon, each one of several.  [default with "
+            "What one report may reveal; with --epsilon, each one of several.  [default with "
             "--epsilon: a quarter of it]",
         ),
         *(
-            click.option(
-                f"--{name}",
-                type=int if name in "khm" else float,
-                help=f"{meanings[name].capitalize()}.",
-            )
-            for name in numbers
+            click.option(f"--{each}", type=int if each in "khm" else float, help=_MEANINGS[each])
+            for each in numbers
         ),
         click.option(
             "--metrics",
             metavar="FILE",
             help="The registry that has METRIC, whose parameters are evaluated.",
         ),
-        click.option(
-            "--alpha",
-            default=0.05,
-            show_default=True,
-            type=_Number(0, 1),
-            help="Chance of even one false name among those detected.",
+        _number(
+            "--alpha", "Chance of even one false name among those detected.", 1, **_shown(0.05)
         ),
-        click.option(
+        _number(
             "--power",
-            default=0.9,
-            show_default=True,
-            type=_Number(0.5, 1),
-            help="Probability of finding a value that has this share.",
+            "Probability of finding a value that has this share.",
+            1,
+            low=0.5,
+            **_shown(0.9),
         ),
         click.option(
             "--max-bits",
-            default=most_bits,
-            show_default=True,
             type=click.IntRange(8, _MOST_BITS),
             help="Most bits of a report.",
+            **_shown(most_bits),
         ),
-        click.option("--name", default="example", show_default=True, help="The metric's name."),
+        click.option("--name", help="The metric's name.", **_shown("example")),
         _outputs,
     ]
 
@@ -221,6 +214,10 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
         return command
 
     return decorate
+
+
+def _shown(default: object) -> dict[str, Any]:
+    return {"default": default, "show_default": True}
 
 
 _concentration = click.option(
@@ -256,19 +253,13 @@ def plan() -> None:
 
 
 @plan.command(cls=WithHeadings, headings=_HEADINGS)
-@click.option(
-    "--candidates",
-    required=True,
-    type=_Number(0, math.inf),
-    help="Number of strings to look for, such as 1e5.",
-)
+@_number("--candidates", "Number of strings to look for, such as 1e5.", required=True)
 @_common_options("khmfpq", _USUAL_BITS)
 @click.option(
     "--method",
-    default="regression",
-    show_default=True,
     type=click.Choice(["regression", "likelihood"]),
     help="How reports will be decoded: from counts of bits, or from whole reports.",
+    **_shown("regression"),
 )
 @_concentration
 def strings(
@@ -291,8 +282,8 @@ def strings(
           --k 128 --h 2 --m 64 --f 0.5 --p 0.25 --q 0.75
       hubbub-decoder plan strings --reports 1e6 --candidates 1e5 homepage --metrics metrics.toml
 
-    The best parameters are compared with round numbers, with the RAPPOR paper's default moved to
-    the same epsilons, and with the best for each number of hashes.
+    The best parameters are compared with the RAPPOR paper's default moved to the same epsilons, and
+    with the best for each number of hashes.
     """
 
     def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
@@ -462,7 +453,7 @@ def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: A
     _one_of({"--cells": cells, "METRIC": shared["metric"]})
 
     def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
-        from hubbub.planning.joint import joint_goal, table_goal
+        from hubbub.planning.categories import joint_goal, table_goal
 
         if metric:
             return joint_goal(metric, alpha, power), metric.params
@@ -474,46 +465,26 @@ def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: A
 @plan.command()
 @click.argument("metric")
 @click.option("--metrics", required=True, metavar="FILE", help="The registry that has METRIC.")
-@click.option(
+@_number(
     "--difference",
-    type=_Number(0, 1),
-    help="Difference to find, such as 0.005; for the mean of a number, a fraction of its range.",
+    "Difference to find, such as 0.005; for the mean of a number, a fraction of its range.",
+    1,
 )
-@click.option(
-    "--reports",
-    type=_Number(0, math.inf),
-    help="Reports in each group. If not given, shows how many the difference takes.",
-)
+@_number("--reports", "Reports in each group. If not given, shows how many the difference takes.")
 @click.option(
     "--share",
-    default=0.1,
-    show_default=True,
     type=click.FloatRange(0, 1, max_open=True),
     help="Share of the value that differs in the control; the closer to one half, the more "
     "reports it takes.",
+    **_shown(0.1),
 )
-@click.option(
+@_number(
     "--rows",
-    type=_Number(0, math.inf),
-    help="Number of rows to compare.  [default: all categories, all statistics, or 20 strings]",
+    "Number of rows to compare.  [default: all categories, all statistics, or 20 strings]",
 )
-@click.option(
-    "--candidates",
-    default=1e4,
-    show_default=True,
-    type=_Number(0, math.inf),
-    help="Number of strings to look for.",
-)
-@click.option(
-    "--alpha", default=0.05, show_default=True, type=_Number(0, 1), help="False discovery rate."
-)
-@click.option(
-    "--power",
-    default=0.8,
-    show_default=True,
-    type=_Number(0.5, 1),
-    help="Probability of finding the difference.",
-)
+@_number("--candidates", "Number of strings to look for.", **_shown(1e4))
+@_number("--alpha", "False discovery rate.", 1, **_shown(0.05))
+@_number("--power", "Probability of finding the difference.", 1, low=0.5, **_shown(0.8))
 @click.option("--sequential", is_flag=True, help="Look every day, as with `compare --sequential`.")
 @_outputs
 def compare(
@@ -589,7 +560,8 @@ def _run(
         if way is not periods:
             raise click.UsageError("Give one of --clients, --reports, --share or --error.")
         clients = _USUAL_CLIENTS
-    from hubbub.planning import differences, search
+    from hubbub.planning import search
+    from hubbub.planning.differences import compare_modes
     from hubbub.planning.goals import Schedule
     from hubbub.planning.noise import Budget
     from hubbub.planning.result import plan_estimates
@@ -615,9 +587,14 @@ def _run(
                 max_periods=max_periods or _USUAL_PERIODS,
                 reports_each=reports_each or days,
             )
-            options = differences.plan_options(goal, epsilon, schedule, epsilon_report)
-            n_clients = reports if clients is None else clients
-            comparison = differences.compare(options, n_clients=n_clients, **wanted)
+            comparison = compare_modes(
+                goal,
+                epsilon,
+                schedule,
+                epsilon_report=epsilon_report,
+                n_clients=reports if clients is None else clients,
+                **wanted,
+            )
         elif way is epsilons:
             budget = Budget(epsilon_permanent or 0.0, epsilon_report or 0.0, each)
             comparison = search.plan(goal.over(each), budget, n_reports=total, **wanted)
