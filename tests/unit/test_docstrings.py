@@ -55,7 +55,7 @@ def test_what_users_call_most_has_examples():
         "hubbub.inference.decoding",
         "hubbub.inference.testing.multiple_testing",
         "hubbub.inference.trends.changes",
-        "hubbub.protocol.counts",
+        "hubbub.protocol.records",
         "hubbub.protocol.params",
         "hubbub.protocol.registry",
         "hubbub.release.dataset",

@@ -25,8 +25,7 @@ from hubbub.client.randomness import (
 from hubbub.client.schedule import Period, period_at
 from hubbub.protocol.errors import EncodingError, StateError
 from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
-from hubbub.protocol.responses import Response, Subset, Window
+from hubbub.protocol.metrics import SECONDS_A_DAY, Metric, Response, Subset, Window
 from hubbub.protocol.wire import Report
 
 SECRET_BYTES = 32  # 256 bits, the security level of the keyed hash

@@ -10,10 +10,9 @@ import math
 from collections.abc import Iterator
 
 from hubbub.client.ledger import Spending, Verdict
-from hubbub.protocol.metrics import Metric
-from hubbub.protocol.plurals import counted
+from hubbub.protocol.errors import counted
+from hubbub.protocol.metrics import Metric, Subset, Window
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.responses import Subset, Window
 from hubbub.protocol.wire import Report
 
 _LARGEST_ODDS = 1e6  # beyond it a power of ten is read more easily

@@ -1,13 +1,7 @@
 # What others may use of hubbub.protocol; each name is imported when it is first used.
 
-from hubbub.protocol.bloom import (
-    MAX_VALUE_BYTES as MAX_VALUE_BYTES,
-    bit_positions as bit_positions,
-    bloom_bits as bloom_bits,
-    byte_positions as byte_positions,
-    canonical_bytes as canonical_bytes,
-    hash_words as hash_words,
-)
+from collections.abc import Callable
+
 from hubbub.protocol.checks import (
     NAME_PATTERN as NAME_PATTERN,
     ascending_integers as ascending_integers,
@@ -17,17 +11,6 @@ from hubbub.protocol.checks import (
 from hubbub.protocol.commands import (
     begin_command as begin_command,
     explain_missing_packages as explain_missing_packages,
-)
-from hubbub.protocol.counts import (
-    CohortCounts as CohortCounts,
-    KeptCounts as KeptCounts,
-    check_counts as check_counts,
-    empty_counts as empty_counts,
-    keep_columns as keep_columns,
-    keep_counts as keep_counts,
-    keep_none as keep_none,
-    pack_counts as pack_counts,
-    unpack_counts as unpack_counts,
 )
 from hubbub.protocol.dimensions import (
     LONGEST_SLICE as LONGEST_SLICE,
@@ -61,6 +44,7 @@ from hubbub.protocol.errors import (
     UnavailableError as UnavailableError,
     UnknownCategoryError as UnknownCategoryError,
     UnknownMetricError as UnknownMetricError,
+    counted as counted,
 )
 from hubbub.protocol.keys import (
     ADDRESS as ADDRESS,
@@ -78,13 +62,6 @@ from hubbub.protocol.metric_types.base import (
     normal_form as normal_form,
     types_for as types_for,
 )
-from hubbub.protocol.metric_types.enums import (
-    BooleanType as BooleanType,
-    EnumType as EnumType,
-    OrdinalType as OrdinalType,
-    bucket_bounds as bucket_bounds,
-    bucket_label as bucket_label,
-)
 from hubbub.protocol.metric_types.joint import (
     FEWEST_FIELDS as FEWEST_FIELDS,
     MOST_FIELDS as MOST_FIELDS,
@@ -94,22 +71,40 @@ from hubbub.protocol.metric_types.joint import (
     JointType as JointType,
     number_of_values as number_of_values,
 )
-from hubbub.protocol.metric_types.numbers import NumberType as NumberType
-from hubbub.protocol.metric_types.open_strings import (
+from hubbub.protocol.metric_types.one_hot import (
+    BooleanType as BooleanType,
+    EnumType as EnumType,
+    NumberType as NumberType,
+    OrdinalType as OrdinalType,
+    bucket_bounds as bucket_bounds,
+    bucket_label as bucket_label,
+)
+from hubbub.protocol.metric_types.strings import (
     LONGEST_STEP as LONGEST_STEP,
+    MAX_VALUE_BYTES as MAX_VALUE_BYTES,
     MOST_STEPS as MOST_STEPS,
     TERMINATOR as TERMINATOR,
     OpenStringType as OpenStringType,
+    StringType as StringType,
+    bit_positions as bit_positions,
+    bloom_bits as bloom_bits,
+    byte_positions as byte_positions,
+    canonical_bytes as canonical_bytes,
+    hash_words as hash_words,
 )
-from hubbub.protocol.metric_types.strings import StringType as StringType
 from hubbub.protocol.metrics import (
     MAX_PERIODS as MAX_PERIODS,
     MAX_VALUES as MAX_VALUES,
     SECONDS_A_DAY as SECONDS_A_DAY,
+    UNARY as UNARY,
     Memory as Memory,
     Metric as Metric,
     Mode as Mode,
+    Response as Response,
+    Subset as Subset,
+    Window as Window,
     most_answers as most_answers,
+    response_of as response_of,
 )
 from hubbub.protocol.params import (
     COHORT_BYTES as COHORT_BYTES,
@@ -118,7 +113,6 @@ from hubbub.protocol.params import (
     RapporParams as RapporParams,
     chance_bound as chance_bound,
 )
-from hubbub.protocol.plurals import counted as counted
 from hubbub.protocol.poisoning import (
     CohortSpread as CohortSpread,
     Repeats as Repeats,
@@ -135,17 +129,26 @@ from hubbub.protocol.poisoning import (
     set_bits_distribution as set_bits_distribution,
 )
 from hubbub.protocol.records import (
+    CohortCounts as CohortCounts,
     Columns as Columns,
+    KeptCounts as KeptCounts,
     Records as Records,
+    check_counts as check_counts,
     cohorts as cohorts,
     column as column,
     columns as columns,
+    empty_counts as empty_counts,
     interleaved as interleaved,
     joined as joined,
+    keep_columns as keep_columns,
+    keep_counts as keep_counts,
+    keep_none as keep_none,
+    pack_counts as pack_counts,
     record_width as record_width,
     set_bits as set_bits,
     shuffled as shuffled,
     table as table,
+    unpack_counts as unpack_counts,
 )
 from hubbub.protocol.registry import (
     Group as Group,
@@ -154,13 +157,6 @@ from hubbub.protocol.registry import (
     describe_changes as describe_changes,
     main as main,
     registry_json as registry_json,
-)
-from hubbub.protocol.responses import (
-    UNARY as UNARY,
-    Response as Response,
-    Subset as Subset,
-    Window as Window,
-    response_of as response_of,
 )
 from hubbub.protocol.switch import (
     CLOCK_SKEW as CLOCK_SKEW,
@@ -195,3 +191,7 @@ from hubbub.protocol.wire import (
     section_head as section_head,
     section_name as section_name,
 )
+
+def lazy_names(
+    package: str, file: str
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]: ...

@@ -1,4 +1,4 @@
-"""What can be wrong with a parameter, a metric or a value.
+"""What can be wrong with a parameter, a metric or a value, and the words of messages.
 
 Every message names the field, the value found (but never a recorded one) and what was expected.
 """
@@ -179,3 +179,16 @@ class UnavailableError(HubbubError):
 
     is_busy = False
     """Whether another process has it in use."""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which takes an s unless there is one.
+
+    `noun`: of one: "report", "batch id". Returns thousands are set off by commas.
+
+    Examples
+    --------
+    >>> counted(1, "report"), counted(2500, "report")
+    ('1 report', '2,500 reports')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -16,7 +16,7 @@ from hubbub.protocol import checks as check, dimensions
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.metric_types import METRIC_TYPES, types_for
 from hubbub.protocol.metric_types.joint import FEWEST_FIELDS, MOST_FIELDS
-from hubbub.protocol.metric_types.open_strings import LONGEST_STEP, MOST_STEPS
+from hubbub.protocol.metric_types.strings import LONGEST_STEP, MOST_STEPS
 from hubbub.protocol.params import MOST_BITS, MOST_COHORTS
 
 Schema = dict[str, Any]

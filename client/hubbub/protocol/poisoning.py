@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.protocol.metric_types.base import MetricType
+from hubbub.protocol.metrics import UNARY, Response
 from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Columns, Records, columns, set_bits, words
-from hubbub.protocol.responses import UNARY, Response
 
 SAMPLE = 2**19
 """Most reports that a `RepeatSample` remembers, 8 bytes each."""

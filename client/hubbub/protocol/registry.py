@@ -24,11 +24,19 @@ from hubbub.protocol.dimensions import (
 )
 from hubbub.protocol.errors import MetricError, ParameterError, UnknownMetricError
 from hubbub.protocol.metric_types import METRIC_TYPES, MetricType
-from hubbub.protocol.metric_types.enums import BooleanType
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.metrics import MAX_PERIODS, MAX_VALUES, Memory, Metric, Mode
+from hubbub.protocol.metric_types.one_hot import BooleanType, NumberType
+from hubbub.protocol.metrics import (
+    MAX_PERIODS,
+    MAX_VALUES,
+    UNARY,
+    Memory,
+    Metric,
+    Mode,
+    Response,
+    Subset,
+    Window,
+)
 from hubbub.protocol.params import MOST_COHORTS, MOST_HASHES, RapporParams
-from hubbub.protocol.responses import UNARY, Response, Subset, Window
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,6 +5,6 @@ name is imported when it is first used, so that a command which only knows an er
 file, waits for no database's library.
 """
 
-from hubbub.protocol.facade import lazy_names
+from hubbub.protocol import lazy_names
 
 __getattr__, __dir__ = lazy_names(__name__, __file__)

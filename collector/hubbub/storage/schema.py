@@ -82,7 +82,7 @@ counts = sa.Table(
     # Or SQLite would number the rows in the order in which they came.
     sqlite_with_rowid=False,
 )
-"""What `hubbub.protocol.counts` keeps of a day's reports, and their number."""
+"""What `hubbub.protocol.records` keeps of a day's reports, and their number."""
 
 parameters = sa.Table(
     "parameters",

@@ -20,6 +20,6 @@ from hubbub.inference.trends.decoding import (
     decode_days as decode_days,
     decode_number_days as decode_number_days,
 )
-from hubbub.protocol.counts import CohortCounts as CohortCounts, empty_counts as empty_counts
+from hubbub.protocol.records import CohortCounts as CohortCounts, empty_counts as empty_counts
 from hubbub.reporting.estimates import Estimates as Estimates
 from hubbub.reporting.findings import Finding as Finding

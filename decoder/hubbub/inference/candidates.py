@@ -1,4 +1,4 @@
-"""Candidate strings with their Bloom positions, by the million, as `hubbub.protocol.bloom` says.
+"""Candidate strings with their Bloom positions, by the million, hashed as clients hash values.
 
 The two hash words of a string are all that its Bloom filters depend on, so eight bytes stand for it
 whatever k, h and m are; the m * h positions are computed from them a chunk at a time, small enough

@@ -2,7 +2,7 @@
 
 Each reported bit is a coin with bias q* if the true bit is set and p* if not, so the observed rate
 is a straight line in the true rate; `estimate_bits` inverts that line and carries its noise. How
-records are counted is the protocol's (`hubbub.protocol.counts`), as stores keep counts, too.
+records are counted is the protocol's (`hubbub.protocol.records`), as stores keep counts, too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from hubbub.protocol import (
     CohortCounts,
     RapporParams,
     RecordsError,
-    counts as _protocol,
     empty_counts,
+    records as _protocol,
 )
 
 __all__ = [

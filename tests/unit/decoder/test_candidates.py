@@ -18,7 +18,7 @@ from hubbub.inference import (
     of_words,
     words_of,
 )
-from hubbub.protocol import bloom
+from hubbub.protocol.metric_types import strings as bloom
 
 E_ACUTE = "\N{LATIN SMALL LETTER E WITH ACUTE}"
 E_ACUTE_DECOMPOSED = unicodedata.normalize("NFD", E_ACUTE)

@@ -16,7 +16,7 @@ from hubbub.inference import (
     short_hash_words,
     words_of,
 )
-from hubbub.protocol import bloom
+from hubbub.protocol.metric_types import strings as bloom
 
 _ANGSTROM = "\N{ANGSTROM SIGN}"  # another character in normal form, of fewer bytes
 _ANY = st.text(st.characters(exclude_categories=["Cs"]))

@@ -7,11 +7,9 @@ this side asks which type a metric has. An installed package brings its own by a
 from __future__ import annotations
 
 from hubbub.protocol.metric_types.base import METRIC_TYPES, MetricType, register, types_for
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
 from hubbub.protocol.metric_types.joint import JointType
-from hubbub.protocol.metric_types.numbers import NumberType
-from hubbub.protocol.metric_types.open_strings import OpenStringType
-from hubbub.protocol.metric_types.strings import StringType
+from hubbub.protocol.metric_types.one_hot import BooleanType, EnumType, NumberType, OrdinalType
+from hubbub.protocol.metric_types.strings import OpenStringType, StringType
 
 __all__ = [
     "METRIC_TYPES", "BooleanType", "EnumType", "JointType", "MetricType", "NumberType",

@@ -12,11 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hubbub.protocol import checks as check
-from hubbub.protocol.bloom import byte_positions, canonical_bytes
 from hubbub.protocol.errors import EncodingError, MetricError, ParameterError
 from hubbub.protocol.metric_types.base import ListedValues, MetricType, Value
-from hubbub.protocol.metric_types.enums import BooleanType, EnumType, OrdinalType
-from hubbub.protocol.metric_types.strings import MOST_COHORTS, StringType
+from hubbub.protocol.metric_types.one_hot import BooleanType, EnumType, OrdinalType
+from hubbub.protocol.metric_types.strings import (
+    MOST_COHORTS_OF_STRINGS,
+    StringType,
+    byte_positions,
+    canonical_bytes,
+)
 from hubbub.protocol.params import MOST_BITS, check_integer
 
 if TYPE_CHECKING:
@@ -126,7 +130,7 @@ class JointType(MetricType):
         if not self.hashed:
             size = super().filter_size(table)
             return {**size, "k": table.get("k", size["k"])}
-        check_integer("m", table["m"], 1, MOST_COHORTS)
+        check_integer("m", table["m"], 1, MOST_COHORTS_OF_STRINGS)
         return {"k": table["k"], "h": table.get("h", 1), "m": table["m"]}
 
     def definition(self) -> dict[str, object]:
