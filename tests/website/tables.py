@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hubbub.collector import FAMILIES, AdminToken, IngestKey, Settings, describe_default
+from hubbub.collector import FAMILIES, AdminToken, IngestKey, Settings, describe
 from hubbub.protocol import METRIC, OPTIONAL, REQUIRED, MetricType, types_for
 
 ROOT = Path(__file__).parents[2]
@@ -31,9 +31,9 @@ def settings() -> str:
     rows = []
     for prefix, model in models:
         for name, field in model.model_fields.items():
-            default = describe_default(field)
+            words, default = describe(field)
             shown = default if default in {"required", "unset"} else f"`{default}`"
-            rows.append((f"`{prefix}{name}`", shown, field.description or ""))
+            rows.append((f"`{prefix}{name}`", shown, words))
     return _table(("setting", "default", "what it is"), rows)
 
 

@@ -10,12 +10,12 @@ from hubbub.collector.access import (
     generate_secret as generate_secret,
     is_secret as is_secret,
 )
+from hubbub.collector.cli import main as main
 from hubbub.collector.cli.checking import (
     changes as changes,
     key_lines as key_lines,
     line_of as line_of,
 )
-from hubbub.collector.cli.group import main as main
 from hubbub.collector.cli.stores import (
     delete as delete,
     export as export,
@@ -30,7 +30,7 @@ from hubbub.collector.config import (
     IngestKey as IngestKey,
     Scope as Scope,
     Settings as Settings,
-    describe_default as describe_default,
+    describe as describe,
     load as load,
     to_toml as to_toml,
     toml_value as toml_value,

@@ -1,9 +1,98 @@
-"""The command `hubbub-collector`."""
+"""The command `hubbub-collector`, and what its subcommands share: errors and settings.
+
+Each subcommand is imported when it is called: `--help` needs no web framework, and maintaining a
+store needs no Parquet.
+"""
+
+from __future__ import annotations
 
 from hubbub.protocol import begin_command
 
 begin_command("collector")  # before the imports that take longest
 
-from hubbub.collector.cli.group import main  # noqa: E402
+import os
+import sys
+from collections.abc import Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["main"]
+import click
+
+from hubbub.reporting import command_line
+from hubbub.storage import mask
+
+if TYPE_CHECKING:
+    from hubbub.collector.config import Configuration, Settings
+
+_HERE = "hubbub.collector.cli"
+_SUBCOMMANDS = {
+    "init": ("hubbub.planning.cli.init:init", "Ask four questions and write a first metrics.toml."),
+    "check": (f"{_HERE}.checking:check", "List everything that is wrong with a metrics.toml."),
+    "catalogue": (
+        "hubbub.planning.cli.privacy:catalogue",
+        "Write web pages that explain a metrics.toml.",
+    ),
+    "serve": (f"{_HERE}.service:serve", "Receive reports until SIGTERM."),
+    "token": (
+        f"{_HERE}.service:token",
+        "Make a key for apps, operators or switch files.",
+    ),
+    "maintain": (
+        f"{_HERE}.stores:maintain",
+        "Merge segments, delete what is too old, migrate the schema.",
+    ),
+    "delete": (f"{_HERE}.stores:delete", "Delete the reports of a metric."),
+    "backup": (f"{_HERE}.stores:backup", "Copy a store while it is in use."),
+    "export": (f"{_HERE}.stores:export", "Write reports as Parquet."),
+    "import": (f"{_HERE}.stores:import_", "Read reports from Parquet or CSV."),
+    "switch": (
+        f"{_HERE}.switching:switch",
+        "Turn metrics off in clients that check a switch file.",
+    ),
+}
+"""Where each is, and the words of `--help`."""
+
+_OTHERS = 0o007  # all rights of all other users of the machine
+
+
+@click.group(
+    cls=command_line.LazyGroup,
+    commands_in={name: where for name, (where, _) in _SUBCOMMANDS.items()},
+    words={name: words for name, (_, words) in _SUBCOMMANDS.items()},
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="hubbub")
+def main() -> None:
+    """Receive noisy reports over HTTP and store them durably, but not who sent them."""
+    # Databases, exports and all else are for their owner, and for a group if the umask says so.
+    os.umask(os.umask(0) | _OTHERS)
+
+
+cli_errors = partial(command_line.cli_errors, nameless="file", masked=mask)
+
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="TOML file with settings; HUBBUB_COLLECTOR_CONFIG can name it instead.",
+)
+
+
+def read_configuration(
+    flags: Mapping[str, Any], file: Path | None, only: Collection[str] | None = None
+) -> Configuration:
+    """Return the configuration (see `load`), or print its faults, one per line, and exit with 2."""
+    from hubbub.collector.config import ConfigError, load
+
+    try:
+        return load(flags, file, only)
+    except ConfigError as error:
+        for fault in error.faults:
+            click.echo(f"Error: {fault}", err=True)
+        sys.exit(2)
+
+
+def configured(config: Path | None, **flags: str | None) -> Settings:
+    """Return the settings of these names, as they are configured for the service."""
+    return read_configuration(flags, config, only=flags).settings

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from hubbub.collector.cli.group import cli_errors
+from hubbub.collector.cli import cli_errors
 from hubbub.protocol import Metric, MetricError, Registry, check_compatible
 from hubbub.reporting import NOTHING_ASKED, Finding, Level, metric_warning, registry_ends
 
@@ -40,7 +40,7 @@ def check(metrics: Path, against: Path | None) -> None:
     The exit code is 1 if something is wrong or if clients would report nothing. Two things are
     listed but are not errors: metrics that expire within 30 days, and metrics with dimensions that
     may be reported many times a day.
-    """  # noqa: D301 - click keeps the lines after a backspace as they are
+    """
     with cli_errors():
         found = _findings(metrics, against)
     for finding in found:

@@ -14,12 +14,11 @@ import click
 from pydantic import ValidationError
 
 from hubbub.collector.access import Purpose, generate_secret
-from hubbub.collector.cli.group import cli_errors, config_option, read_configuration
-from hubbub.collector.config import Scope, Settings, describe_default, load, to_toml, toml_value
+from hubbub.collector.cli import cli_errors, config_option, read_configuration
+from hubbub.collector.config import TABLES, Scope, Settings, describe, load, to_toml, toml_value
 from hubbub.protocol import SigningKey
 from hubbub.reporting.command_line import WithHeadings
 
-_WITHOUT_FLAG = {"ingest_keys", "admin_tokens"}  # tables, for the file or the environment
 _OTHER_FLAGS = {"max_body_bytes": ["--max-body"]}
 _UNITS = {"bytes": "BYTES", "seconds": "SECONDS", "days": "DAYS", "port": "PORT", "host": "HOST"}
 _METAVARS = {
@@ -37,12 +36,11 @@ _Command = Callable[..., None]
 def _with_flags(command: _Command) -> _Command:
     """Add a flag for every setting; what it takes is checked by `Settings`, not by click."""
     for name, field in reversed(Settings.model_fields.items()):
-        if name in _WITHOUT_FLAG:
+        if name in TABLES:  # for the file or the environment
             continue
         flag = "--" + name.replace("_", "-")
-        default = describe_default(field)
-        note = default if field.is_required() else f"default: {default}"
-        words = f"{field.description}  [{note}]"
+        words, default = describe(field)
+        words += f"  [{default if field.is_required() else f'default: {default}'}]"
         if field.annotation is bool:
             off = flag.replace("--", "--no-", 1)
             command = click.option(f"{flag}/{off}", name, default=None, help=words)(command)
@@ -91,8 +89,8 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     # The service and its databases are needed from here on only. Nearly all that is made when they
     # are imported stays, so to look for garbage among it meanwhile is in vain.
     gc.disable()
-    from hubbub.collector.operations import logs  # noqa: PLC0415
-    from hubbub.collector.serving import server  # noqa: PLC0415
+    from hubbub.collector.operations import logs
+    from hubbub.collector.serving import server
 
     gc.enable()
     settings = configuration.settings

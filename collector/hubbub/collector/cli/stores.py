@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from hubbub.collector.cli.group import cli_errors, config_option, read_configuration
-from hubbub.collector.config import Settings, describe_default
+from hubbub.collector.cli import cli_errors, config_option, configured
+from hubbub.collector.config import Settings, describe
 from hubbub.protocol import Registry, counted
 from hubbub.storage import (
     Location,
@@ -72,7 +72,7 @@ def store_options(command: _Command) -> _Command:
     command = config_option(command)
     words = (
         "The database, sqlite:///PATH or postgresql://...  [default: from HUBBUB_COLLECTOR_STORE "
-        f"or --config, else {describe_default(Settings.model_fields['store'])}]"
+        f"or --config, else {describe(Settings.model_fields['store'])[1]}]"
     )
     return click.option("--store", metavar="URL", help=words)(command)
 
@@ -406,11 +406,6 @@ def backup(store: str | None, config: Path | None, target: Path) -> None:
         click.echo(
             f"copied {counted(target.stat().st_size, 'byte')} from {mask_address(url)} to {target}"
         )
-
-
-def configured(config: Path | None, **flags: str | None) -> Settings:
-    """Return the settings of these names, as they are configured for the service."""
-    return read_configuration(flags, config, only=flags).settings
 
 
 def _check_collected(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from hubbub.collector.cli.group import cli_errors, config_option
-from hubbub.collector.cli.stores import configured, metrics_option
+from hubbub.collector.cli import cli_errors, config_option, configured
+from hubbub.collector.cli.stores import metrics_option
 from hubbub.protocol import (
     Rate,
     Registry,
