@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,7 +30,6 @@ from hubbub.client.outbox import (
     count_waiting,
     delete_waiting,
     is_sent,
-    note_sent,
     round_robin,
     spool,
 )
@@ -501,36 +500,34 @@ class DeliveryLoop:
 
     def settle(self, outbox: Outbox, batch: LeasedBatch, answer: Answer) -> None:
         """Let the collector's answer to a batch take effect."""
+        now = self._clock()
         named = {index for index in answer.refused if index < batch.reports}
-        is_there, refused, delivered = True, 0, 0
-        if not answer.unknown:
-            sent = self._daily & {report.metric for report in batch.batch.reports}
-            if sent and (answer.may_be_stored or not answer.is_to_be_repeated):
-                with outbox.transaction() as connection:
-                    note_sent(connection, sent, self._clock())
+        settled: Collection[int] = ()
         if answer.is_to_be_repeated:
             self._back_off(answer.retry_after)
-            is_there = outbox.release(batch, may_be_stored=answer.may_be_stored)
         else:
             # Any word from the collector itself ends the back-off.
             self._failures = 0
             self._not_before = self._asked_to_wait_until = 0.0
             self._may_fetch = True
-            if answer.unknown:
-                now, unknown = self._clock(), answer.unknown
-                refused = len(named)
-                is_there = outbox.put_off(batch, unknown, named, now, self._chance)
-            elif answer.outcome is Outcome.DELIVERED:
-                delivered = batch.reports
-                outbox.remove(batch)
-            else:
-                refused = len(named) or batch.reports
-                outbox.remove(batch, named or range(batch.reports))
-
+            settled = named if answer.unknown else named or range(batch.reports)
+            outbox.put_off(answer.unknown, now, self._chance)
+        may_have_arrived = answer.may_be_stored or answer.outcome is not Outcome.RETRY
+        sent = self._daily & {report.metric for report in batch.batch.reports}
+        is_there = outbox.settle(
+            batch,
+            settled,
+            may_be_stored=answer.may_be_stored,
+            sent=sent if may_have_arrived else (),
+            now=now,
+        )
+        is_delivered = answer.outcome is Outcome.DELIVERED
+        delivered, refused = len(settled) * is_delivered, len(settled) * (not is_delivered)
         with self.recorder.changed:
             self.recorder.delivered += delivered
         self.recorder.drop(refusal_reason(answer), refused)
-        if self.refusal is not None and not is_there:  # deleted while it was sent
+        # Deleted while it was sent?
+        if self.refusal is not None and answer.outcome is Outcome.RETRY and not is_there:
             self.recorder.drop(WITHDRAWN, batch.reports - refused)
         self._count_dropped(outbox)
         self.on_disk = outbox.waiting()

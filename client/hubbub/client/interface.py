@@ -88,63 +88,32 @@ class Preview(NamedTuple):
 
 
 class TelemetryProtocol(Protocol):
-    """What needs no waiting, and is the same with threads and with asyncio."""
+    """What needs no waiting, and is the same with threads and with asyncio; see `Telemetry`."""
 
-    def record(self, metric: str, value: Value) -> None:
-        """Report a value, in noise."""
-
-    def status(self) -> Status:
-        """Return counters and, if recording is off, the reason."""
-
-    def ledger(self) -> Spending:
-        """Return what this client has spent of its privacy."""
-
-    def explain(self, people: int = 1) -> str:
-        """Return in words what is asked, what it can reveal, and what has been spent."""
-
-    def preview(self, metric: str, value: Value) -> Preview:
-        """Return exactly what `record` would send, without spending anything."""
-
-    def set_consent(self, consent: bool) -> None:
-        """Take the user's new answer: begin to record, or stop at once."""
-
-    def reset(self) -> None:
-        """Draw a new secret: this client becomes another one."""
+    def record(self, metric: str, value: Value) -> None: ...
+    def status(self) -> Status: ...
+    def ledger(self) -> Spending: ...
+    def explain(self, people: int = 1) -> str: ...
+    def preview(self, metric: str, value: Value) -> Preview: ...
+    def set_consent(self, consent: bool) -> None: ...
+    def reset(self) -> None: ...
 
 
 class SyncTelemetryProtocol(TelemetryProtocol, Protocol):
     """`Telemetry` and `RecordingTelemetry`."""
 
-    def flush(self, timeout: float = ...) -> bool:
-        """Send what waits, now; return whether everything was settled in time."""
-
-    def close(self, timeout: float = ...) -> None:
-        """Flush, then stop."""
-
-    def forget(self) -> str:
-        """Delete this client's secret, ledger and unsent reports; return what that means."""
-
-    def __enter__(self) -> Self:
-        """Return the object itself."""
-
-    def __exit__(self, *_error: object) -> None:
-        """Close."""
+    def flush(self, timeout: float = ...) -> bool: ...
+    def close(self, timeout: float = ...) -> None: ...
+    def forget(self) -> str: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_error: object) -> None: ...
 
 
 class AsyncTelemetryProtocol(TelemetryProtocol, Protocol):
     """`AsyncTelemetry` and `AsyncRecordingTelemetry`."""
 
-    async def flush(self, timeout: float = ...) -> bool:
-        """Send what waits, now; return whether everything was settled in time."""
-
-    async def close(self, timeout: float = ...) -> None:
-        """Flush, then stop."""
-
-    async def forget(self) -> str:
-        """Delete this client's secret, ledger and unsent reports; return what that means."""
-
-    async def __aenter__(self) -> Self:
-        """Begin to deliver."""
-
-    async def __aexit__(self, *_error: object) -> None:
-        """Close."""
+    async def flush(self, timeout: float = ...) -> bool: ...
+    async def close(self, timeout: float = ...) -> None: ...
+    async def forget(self) -> str: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(self, *_error: object) -> None: ...

@@ -77,6 +77,7 @@ _ROW_BYTES = 64
 """What a report takes on disk besides its metric's name and its record: 60 to 68 bytes, measured as
 the growth of the file by 10,000 reports."""
 _SIZE = f"length(metric) + length(slice) + length(record) + {_ROW_BYTES}"
+_SPOOLED = "FROM reports WHERE batch IS NULL AND origin = ? AND NOT put_off(metric, version, ?)"
 _FORMAT = 3  # user_version of the schema below; others are refused
 _SCHEMA = """
 CREATE TABLE account (
@@ -225,8 +226,8 @@ class Outbox:
         with no_fork(), translated_errors(self.path):
             if create:
                 _create(self.path, application, patience)
-            self._opened = _connect(self.path, patience)
             _outboxes.add(self)
+            _ = self.connection
         _open_here.add(self._number)
 
     def close(self) -> None:
@@ -241,6 +242,7 @@ class Outbox:
         """The connection, which is opened again after a fork."""
         if self._opened is None:
             self._opened = _connect(self.path, self._patience)
+            self._opened.create_function("put_off", 3, self._is_put_off)
         return self._opened
 
     def check(self) -> None:
@@ -358,60 +360,56 @@ class Outbox:
             delete_unsent(connection)
         return count
 
-    def remove(self, batch: LeasedBatch, indices: Collection[int] | None = None) -> bool:
-        """Forget reports that are settled: all, or some; return whether the batch was still there.
+    def settle(
+        self,
+        batch: LeasedBatch,
+        settled: Collection[int] = (),
+        *,
+        may_be_stored: bool = True,
+        sent: Collection[str] = (),
+        now: float = 0.0,
+    ) -> bool:
+        """End a lease, and forget reports that are settled; return whether the batch was there.
 
-        The others wait for another attempt, under the same id.
+        The others wait for another attempt under the same id. But an id that was drawn for this
+        attempt is forgotten if no collector can have stored it: shown again, perhaps from another
+        network, it would link the two attempts to one client. `sent`: metrics of which a report may
+        have arrived today.
         """
-        if indices is None:
+        if len(settled) == batch.reports:
             for report in batch.batch.reports:
                 self._waits.pop((report.metric, report.version), None)
-        settled = range(batch.reports) if indices is None else indices
         with self.transaction() as connection:
+            if sent:
+                note_sent(connection, sent, now)
             connection.executemany(
                 "DELETE FROM reports WHERE id = ? AND batch = ?",
                 [(batch.rows[index], batch.key) for index in settled],
             )
-            is_there = self._end_lease(connection, batch)
+            if batch.is_new and not may_be_stored:
+                connection.execute(
+                    "UPDATE batches SET batch_id = NULL, checksum = NULL "
+                    "WHERE id = ? AND holder = ?",  # else others have sent it since, under this id
+                    (batch.key, self._holder),
+                )
+            query = "UPDATE batches SET holder = 0 WHERE id = ?"
+            is_there = connection.execute(query, (batch.key,)).rowcount == 1
             _delete_empty(connection)
         return is_there
 
-    def release(self, batch: LeasedBatch, *, may_be_stored: bool = True) -> bool:
-        """Give up the lease, for a later attempt; return whether the batch is still there.
-
-        An id that was drawn for this attempt is forgotten if no collector can have stored it: shown
-        again, perhaps from another network, it would link the two attempts to one client.
-        """
-        with self.transaction() as connection:
-            return self._end_lease(connection, batch, may_be_stored=may_be_stored)
-
     def put_off(
-        self,
-        batch: LeasedBatch,
-        unknown: Collection[tuple[str, int]],
-        refused: Collection[int],
-        now: float,
-        chance: Callable[[], float],
-    ) -> bool:
+        self, unknown: Collection[tuple[str, int]], now: float, chance: Callable[[], float]
+    ) -> None:
         """Keep reports whose metric and version the collector doesn't know yet, for a while.
 
-        They wait a second at first and then twice as long each time, an hour at most; refused ones
-        are deleted, and the others go at once, under another id. If an earlier attempt may have
-        stored the batch under this id, all of it waits, or a report might count twice. Returns
-        whether the batch was still there.
+        They wait a second at first and then twice as long each time, an hour at most. The others
+        go at once, under another id; but if an earlier attempt may have stored the batch under this
+        id, all of it waits, or a report might count twice.
         """
         for one in unknown:
             failures, _ = self._waits.get(one, (0, 0.0))
             bound = min(_FIRST_WAIT * 2.0**failures, _LONGEST_WAIT)
             self._waits[one] = min(failures + 1, 30), now + bound * (0.5 + 0.5 * chance())
-        with self.transaction() as connection:
-            connection.executemany(
-                "DELETE FROM reports WHERE id = ? AND batch = ?",
-                [(batch.rows[index], batch.key) for index in refused],
-            )
-            is_there = self._end_lease(connection, batch, may_be_stored=False)
-            _delete_empty(connection)
-        return is_there
 
     def end_waits(self) -> None:
         """Try again at once what was put off."""
@@ -419,7 +417,8 @@ class Outbox:
 
     def seconds_put_off(self, now: float) -> float:
         """Return the seconds until something is no longer put off."""
-        return min((self._waits[one][1] - now for one in self._put_off(now)), default=math.inf)
+        ends = (until for one, (_, until) in self._waits.items() if self._is_put_off(*one, now))
+        return min(ends, default=math.inf) - now
 
     def switch(self, connection: sqlite3.Connection) -> Switch:
         """Return what is off for this client, as it is stored for the app's key, or for none ("").
@@ -476,42 +475,36 @@ class Outbox:
             )
         return True
 
-    def _put_off(self, now: float) -> list[tuple[str, int]]:
-        waits = self._waits.items()
-        return [one for one, (_, until) in waits if now < until <= now + _LONGEST_WAIT]
+    def _is_put_off(self, metric: str, version: int, now: float) -> bool:
+        _, until = self._waits.get((metric, version), (0, now))
+        return now < until <= now + _LONGEST_WAIT
 
     def _separate_waiting(self, connection: sqlite3.Connection, now: float) -> set[int]:
         """Take what is put off out of batches; return those that can't be changed any more."""
-        if not (put_off := self._put_off(now)):
+        if not self._waits:
             return set()
-        of_these, values = _among(put_off)
-        unshown = "SELECT id FROM batches WHERE batch_id IS NULL"
         connection.execute(
-            f"UPDATE reports SET batch = NULL WHERE {of_these} AND batch IN ({unshown})",  # noqa: S608
-            values,
+            "UPDATE reports SET batch = NULL WHERE put_off(metric, version, ?) "
+            "AND batch IN (SELECT id FROM batches WHERE batch_id IS NULL)",
+            (now,),
         )
         _delete_empty(connection)
-        query = f"SELECT DISTINCT batch FROM reports WHERE {of_these} AND batch IS NOT NULL"  # noqa: S608
-        return {key for (key,) in connection.execute(query, values)}
+        query = "SELECT DISTINCT batch FROM reports WHERE batch > 0 AND put_off(metric, version, ?)"
+        return {key for (key,) in connection.execute(query, (now,))}
 
     def _count_spooled(self, connection: sqlite3.Connection, now: float) -> int:
-        of_these, values = _among(self._put_off(now))
-        query = (
-            f"SELECT count(*) FROM reports WHERE batch IS NULL AND origin = ? AND NOT {of_these}"  # noqa: S608
-        )
-        return int(connection.execute(query, (self.origin, *values)).fetchone()[0])
+        query = f"SELECT count(*) {_SPOOLED}"
+        return int(connection.execute(query, (self.origin, now)).fetchone()[0])
 
     def _make_batch(self, connection: sqlite3.Connection, most: int, now: float) -> None:
         """Make a batch of the oldest reports that may share one, as many as a body has room for."""
-        put_off, values = _among(self._put_off(now))
-        spooled = f"FROM reports WHERE batch IS NULL AND origin = ? AND NOT {put_off}"
         # At most one metric whose cohort is for life: that of the oldest report which has one.
-        query = f"SELECT lasting {spooled} AND lasting != '' ORDER BY id LIMIT 1"
-        first = connection.execute(query, (self.origin, *values)).fetchone()
+        query = f"SELECT lasting {_SPOOLED} AND lasting != '' ORDER BY id LIMIT 1"
+        first = connection.execute(query, (self.origin, now)).fetchone()
         rows = connection.execute(
-            f"SELECT id, metric, slice, length(record) {spooled} "
+            f"SELECT id, metric, slice, length(record) {_SPOOLED} "
             "AND lasting IN ('', ?) ORDER BY id LIMIT ?",
-            (self.origin, *values, first[0] if first else "", most),
+            (self.origin, now, first[0] if first else "", most),
         ).fetchall()
         insert = "INSERT INTO batches (origin) VALUES (?)"
         key = connection.execute(insert, (self.origin,)).lastrowid
@@ -569,9 +562,10 @@ class Outbox:
             return
         leased = self._leased(connection, now)
         query = f"SELECT id, batch, created, {_SIZE}, metric, version FROM reports ORDER BY id"  # noqa: S608
-        put_off = set(self._put_off(now))
         # What the collector doesn't know makes room for what it does.
-        rows = sorted(connection.execute(query), key=lambda row: row[4:] not in put_off)
+        rows = sorted(
+            connection.execute(query), key=lambda row: not self._is_put_off(row[4], row[5], now)
+        )
         dropped = []
         for row, batch, created, size, *_ in rows:
             is_old = created < earliest
@@ -583,18 +577,6 @@ class Outbox:
         connection.executemany("DELETE FROM reports WHERE id = ?", dropped)
         if dropped:
             _delete_empty(connection)
-
-    def _end_lease(
-        self, connection: sqlite3.Connection, batch: LeasedBatch, *, may_be_stored: bool = True
-    ) -> bool:
-        if batch.is_new and not may_be_stored:
-            connection.execute(
-                "UPDATE batches SET batch_id = NULL, checksum = NULL "
-                "WHERE id = ? AND holder = ?",  # else others have sent it since, under this id
-                (batch.key, self._holder),
-            )
-        query = "UPDATE batches SET holder = 0 WHERE id = ?"
-        return connection.execute(query, (batch.key,)).rowcount == 1
 
     @property
     def _holder(self) -> int:
@@ -767,13 +749,6 @@ def _connect(path: Path, patience: float) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _among(versions: Sequence[tuple[str, int]]) -> tuple[str, list[str | int]]:
-    if not versions:
-        return "0", []
-    pairs = ", ".join(["(?, ?)"] * len(versions))
-    return f"(metric, version) IN (VALUES {pairs})", [value for one in versions for value in one]
 
 
 def _delete_empty(connection: sqlite3.Connection) -> None:

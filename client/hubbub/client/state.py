@@ -198,18 +198,15 @@ def erase(outbox: Outbox) -> None:
 
 def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
     """Return the account as it is stored."""
-    columns = "metric, version, answer, reports, epsilon_report, price, changed"
     rows = [
-        LedgerRow(AnswerKey(metric, version, answer), reports, epsilon_report, price, bool(changed))
-        for metric, version, answer, reports, epsilon_report, price, changed in connection.execute(
-            f"SELECT {columns} FROM answers"  # noqa: S608 (a constant)
-        )
+        LedgerRow(AnswerKey(*row[:3]), *row[3:])
+        for row in connection.execute("SELECT * FROM answers")
     ]
     resets, restores = connection.execute("SELECT resets, restores FROM account").fetchone()
 
     # Metrics whose definition changed under the same version aren't reported any more.
-    query = "SELECT metric, version, definition, hides_changes FROM definitions"
-    stored = {(name, version): rest for name, version, *rest in connection.execute(query)}
+    definitions = connection.execute("SELECT * FROM definitions")
+    stored = {(name, version): rest for name, version, *rest in definitions}
     revealing = {key for key, (_, hides_changes) in stored.items() if not hides_changes}
     unusable = frozenset(
         metric.name
@@ -218,20 +215,19 @@ def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
     )
     ledger = ClientLedger(registry, rows, resets, restores, unusable, revealing)
 
-    query = "SELECT metric, version, answer, cohort, bits, end_day FROM memory"
     memory = {
         name: CachedResponse(
             AnswerKey(name, version, answer),
             PermanentResponse(cohort, int.from_bytes(bits, "little")),
             end_day,
         )
-        for name, version, answer, cohort, bits, end_day in connection.execute(query)
+        for name, version, answer, cohort, bits, end_day in connection.execute(
+            "SELECT * FROM memory"
+        )
         if name in registry and registry[name].version == version
     }
-    query = "SELECT metric, version, first_day, end_day, answered, behind_since FROM periods"
     periods = {
-        name: LastPeriod(version, first_day, end_day, bool(answered), behind_since)
-        for name, version, first_day, end_day, answered, behind_since in connection.execute(query)
+        name: LastPeriod(*rest) for name, *rest in connection.execute("SELECT * FROM periods")
     }
     return Account(registry, ledger, memory, periods, unusable)
 

@@ -96,7 +96,12 @@ def must_hold(outbox: Outbox, now: float = 0.0, most: int = 100) -> LeasedBatch:
 def make_batches(outbox: Outbox, most: int, now: float = 0.0) -> None:
     """Put all reports into batches, as a process does that begins to send and is interrupted."""
     if leased := lease(outbox, now, most):
-        outbox.release(leased)
+        outbox.settle(leased)
+
+
+def remove(outbox: Outbox, leased: LeasedBatch) -> None:
+    """Settle all reports of a batch."""
+    outbox.settle(leased, range(leased.reports))
 
 
 def id_in(leased: LeasedBatch) -> str:

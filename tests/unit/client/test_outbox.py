@@ -42,6 +42,7 @@ from unit.client.outboxes import (
     numbers_on_disk,
     opened,
     put,
+    remove,
 )
 
 
@@ -87,7 +88,7 @@ def test_no_batch_holds_the_lasting_cohorts_of_two_metrics(tmp_path):
         while outbox.waiting():
             batch = must_hold(outbox)
             batches.append({report.metric for report in batch.batch.reports})
-            outbox.remove(batch)
+            remove(outbox, batch)
     assert batches == [{"homepage", "mood", "theme"}, {"search"}]
 
 
@@ -100,7 +101,7 @@ def test_batch_that_would_be_too_large_for_a_collector_is_split(tmp_path):
             batch = must_hold(outbox, most=10_000)
             sizes.append(len(batch_to_json(batch.batch)))
             numbers += numbers_in(batch)
-            outbox.remove(batch)
+            remove(outbox, batch)
     assert len(sizes) == 2
     assert MOST_BYTES * 0.9 < max(sizes) <= MOST_BYTES
     assert sorted(numbers) == list(range(6_000))
@@ -113,7 +114,7 @@ def test_batches_are_never_larger_than_was_asked(tmp_path):
         for _ in range(3):
             batch = must_hold(outbox, most=10)
             sizes.append(batch.reports)
-            outbox.remove(batch)
+            remove(outbox, batch)
         assert sizes == [10, 10, 5]
 
 
@@ -129,7 +130,7 @@ def test_every_batch_has_an_id_of_its_own(tmp_path):
             put(tmp_path, number)
             batch = must_hold(outbox, most=1)
             ids.add(id_in(batch))
-            outbox.remove(batch)
+            remove(outbox, batch)
     assert len(ids) == 20
     assert all(len(bytes.fromhex(batch_id)) == 16 for batch_id in ids)
 
@@ -138,7 +139,7 @@ def test_batch_that_is_put_back_is_byte_for_byte_the_same(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1, 2, 3)
         first = must_hold(outbox)
-        outbox.release(first)
+        outbox.settle(first)
     with opened(tmp_path) as outbox_of_the_next_run:
         assert must_hold(outbox_of_the_next_run) == first._replace(is_new=False)
 
@@ -147,7 +148,7 @@ def test_shortened_batch_keeps_its_id_and_loses_what_it_must(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 10, 11, 12, 13)
         whole = must_hold(outbox)
-        assert outbox.remove(whole, [1, 2])
+        assert outbox.settle(whole, [1, 2])
         rest = must_hold(outbox)
         assert numbers_in(rest) == [10, 13]
         assert id_in(rest) == id_in(whole)
@@ -162,7 +163,7 @@ def test_id_that_no_collector_can_have_stored_is_not_shown_again(tmp_path):
         for may_be_stored in (False, False, True, False, False):
             batch = must_hold(outbox)
             ids.append(id_in(batch))
-            outbox.release(batch, may_be_stored=may_be_stored)
+            outbox.settle(batch, may_be_stored=may_be_stored)
         assert len(set(ids)) == 3
         assert ids[2] == ids[3] == ids[4] == id_in(must_hold(outbox))
 
@@ -173,9 +174,9 @@ def test_id_stays_if_another_process_has_sent_the_batch_meanwhile(tmp_path):
         late = must_hold(slow)
         sent = must_hold(quick, now=LEASE_SECONDS)
         for _ in range(2):  # while the other sends, and after
-            slow.release(late, may_be_stored=False)
+            slow.settle(late, may_be_stored=False)
             assert id_in(must_hold(quick, now=LEASE_SECONDS)) == id_in(sent) == id_in(late)
-            quick.release(sent)
+            quick.settle(sent)
 
 
 def test_reports_wait_for_the_collector_that_they_were_recorded_for(tmp_path):
@@ -252,16 +253,16 @@ def test_batch_that_was_taken_a_moment_ago_is_held(tmp_path):
 def test_who_settles_a_batch_too_late_harms_no_other(tmp_path):
     """Its hold ran out, another process has sent it, and a new batch might bear its key."""
     with opened(tmp_path) as slow, opened(tmp_path) as quick:
-        for settle in (slow.remove, slow.release, lambda leased: slow.remove(leased, [0])):
+        for settled in (range(1), (), [0]):
             put(tmp_path, 1)
             late = must_hold(slow, now=0.0)
-            quick.remove(must_hold(quick, now=LEASE_SECONDS))
+            remove(quick, must_hold(quick, now=LEASE_SECONDS))
             put(tmp_path, 2)
             make_batches(quick, 1, LEASE_SECONDS)
-            settle(late)
+            slow.settle(late, settled)
             batch = must_hold(quick, now=LEASE_SECONDS)
             assert numbers_in(batch) == [2]
-            quick.remove(batch)
+            remove(quick, batch)
             assert quick.waiting() == 0
 
 
@@ -305,7 +306,7 @@ def test_beyond_the_cap_the_oldest_are_dropped_and_counted(tmp_path):
         kept = []
         while batch := lease(outbox):
             kept += numbers_in(batch)
-            outbox.remove(batch)
+            remove(outbox, batch)
         assert 0 < len(kept) < 10
         assert sorted(kept) == list(range(10 - len(kept), 10))
 
@@ -456,7 +457,7 @@ def test_racing_outboxes_hand_out_each_batch_to_one_at_a_time(tmp_path):
         with lock:
             held.discard(number)
             sent.extend([number] * succeeds)
-        (outbox.remove if succeeds else outbox.release)(batch)
+        outbox.settle(batch, [0] if succeeds else ())
 
     def work(worker: int):
         with opened(tmp_path) as outbox:
@@ -534,20 +535,20 @@ class LifeOfAnOutbox(RuleBasedStateMachine):
     @rule(data=st.data())
     def deliver(self, data):
         outbox, batch = self.release(data)
-        outbox.remove(batch)
+        remove(outbox, batch)
         self.settled.update(numbers_in(batch))
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data())
     def fail(self, data):
         outbox, batch = self.release(data)
-        outbox.release(batch)
+        outbox.settle(batch)
 
     @precondition(lambda self: self.holds)
     @rule(data=st.data())
     def fail_before_anything_is_stored(self, data):
         outbox, batch = self.release(data)
-        outbox.release(batch, may_be_stored=False)
+        outbox.settle(batch, may_be_stored=False)
         for number in numbers_in(batch):
             self.attempts[number][id_in(batch)] -= 1
 
@@ -556,7 +557,7 @@ class LifeOfAnOutbox(RuleBasedStateMachine):
     def refuse_the_first(self, data):
         outbox, batch = self.release(data)
         if batch.reports > 1:
-            outbox.remove(batch, [0])
+            outbox.settle(batch, [0])
             self.settled.add(numbers_in(batch)[0])
 
     @rule(who=st.integers(0, 1))
