@@ -50,7 +50,7 @@ from hubbub.release.noise import (
     laplace_scale,
     laplace_tail,
     laplace_threshold,
-    select_best,
+    select,
     select_scale,
 )
 from parameters import long_but
@@ -370,7 +370,7 @@ def test_rankings_have_the_law_of_one_selection_after_the_other(best):
     for monotonic in (False, True):
         scale = select_scale(1, FOUR, monotonic=monotonic, best=best)
         found = Counter(
-            tuple(select_best(scores, scale, best, monotonic=monotonic)) for _ in range(draws)
+            tuple(select(scores, scale, best=best, monotonic=monotonic)) for _ in range(draws)
         )
         for ranking, exact in top_law(scores, best, scale).items():
             low, high = bounds(found[ranking], draws)

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from hubbub.inference import FloatArray
 from hubbub.release import tables
@@ -192,12 +192,10 @@ class Dataset:
             As all queries: for arguments that make no sense, beyond the budget, and if the data
             changed since the ledger was made. Then nothing was spent.
         """
-        cost = _cost(epsilon, delta)
+        price = self._price(epsilon, delta)
         if column is not None:
             self.declaration.require("count", column)
-        mechanism = counts.count(
-            rows_per_user=self.declaration.rows_per_user, epsilon=cost.epsilon, delta=cost.delta
-        )
+        mechanism = counts.count(**price)
         subject = "the number of rows" + (f" with {column}" if column else "")
         query = Query("count", column or "", subject)
         if column is None:
@@ -217,13 +215,8 @@ class Dataset:
         epsilon, delta : number or str
             As for `count`.
         """
-        cost, bounds = _cost(epsilon, delta), self._lattice("sum", column)
-        mechanism = counts.bounded_sum(
-            bounds,
-            rows_per_user=self.declaration.rows_per_user,
-            epsilon=cost.epsilon,
-            delta=cost.delta,
-        )
+        price = self._price(epsilon, delta)
+        mechanism = counts.bounded_sum(self._lattice("sum", column), **price)
         query = Query("sum", column, f"the sum of {column}")
         return self._release(query, mechanism, *_numbers_of(column))
 
@@ -239,13 +232,8 @@ class Dataset:
         epsilon, delta : number or str
             As for `count`.
         """
-        cost, bounds = _cost(epsilon, delta), self._lattice("mean", column)
-        mechanism = counts.bounded_mean(
-            bounds,
-            rows_per_user=self.declaration.rows_per_user,
-            epsilon=cost.epsilon,
-            delta=cost.delta,
-        )
+        price = self._price(epsilon, delta)
+        mechanism = counts.bounded_mean(self._lattice("mean", column), **price)
         query = Query("mean", column, f"the mean of {column}")
         return self._release(query, mechanism, *_numbers_of(column))
 
@@ -322,12 +310,7 @@ class Dataset:
         return self._release(query, mechanism, roles, countable, keys_of)
 
     def quantile(
-        self,
-        column: str,
-        level: _Number = "1/2",
-        *,
-        epsilon: _Number,
-        options: int = OPTIONS,
+        self, column: str, level: _Number = "1/2", *, epsilon: _Number, options: int = OPTIONS
     ) -> Estimates:
         """Release a column's quantile by the exponential mechanism; "1/2" is the median.
 
@@ -375,14 +358,8 @@ class Dataset:
         epsilon, delta : number or str
             As for `count`; delta is above 0.
         """
-        cost, bounds = _cost(epsilon, delta), self._lattice("quantile", column)
-        mechanism = selection.median_by_test(
-            bounds,
-            width,
-            rows_per_user=self.declaration.rows_per_user,
-            epsilon=cost.epsilon,
-            delta=cost.delta,
-        )
+        price, bounds = self._price(epsilon, delta), self._lattice("quantile", column)
+        mechanism = selection.median_by_test(bounds, width, **price)
         query = Query("quantile", column, f"the median of {column}")
         return self._release(query, mechanism, *_numbers_of(column))
 
@@ -410,27 +387,20 @@ class Dataset:
         options : sequence of str, optional
             Public keys; by default those that were declared, if any were.
         """
-        cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
+        price = self._price(epsilon, delta)
         self.declaration.require("mode", column)
         keys = self._bins(column, options)
         query = Query("mode", column, f"the most common {column}")
         if keys is None:
-            mechanism = selection.stable_mode(
-                rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
-            )
-        elif cost.delta:
-            raise QueryError(f"delta = {float(cost.delta):g}: must be 0 where keys are public")
+            mechanism = selection.stable_mode(**price)
+        elif of_delta := price.pop("delta"):
+            raise QueryError(f"delta = {float(of_delta):g}: must be 0 where keys are public")
         else:
-            mechanism = selection.most_common(keys, 1, rows_per_user=most, epsilon=cost.epsilon)
+            mechanism = selection.most_common(keys, 1, **price)
         return self._release(query, mechanism, *_keys_of(column, keys))
 
     def topk(
-        self,
-        column: str,
-        best: int,
-        *,
-        epsilon: _Number,
-        options: Sequence[str] | None = None,
+        self, column: str, best: int, *, epsilon: _Number, options: Sequence[str] | None = None
     ) -> Estimates:
         """Release about the most common of public keys, the commonest first.
 
@@ -556,12 +526,10 @@ class Dataset:
         epsilon, delta : number or str
             As for `count`; delta is above 0.
         """
-        cost, most = _cost(epsilon, delta), self.declaration.rows_per_user
+        price = self._price(epsilon, delta)
         self.declaration.require("candidates", column)
         query = Query("candidates", column, f"rows by {column}", keyed=True)
-        mechanism = counts.thresholded_histogram(
-            rows_per_user=most, epsilon=cost.epsilon, delta=cost.delta
-        )
+        mechanism = counts.thresholded_histogram(**price)
         return self._release(query, mechanism, *_keys_of(column))
 
     def _release(
@@ -606,6 +574,12 @@ class Dataset:
             raise DataError(f"{self._data}: changed while it was read")
         _refuse_excess(rows, self.declaration)
         return rows
+
+    def _price(self, epsilon: _Number, delta: _Number) -> dict[str, Any]:
+        """Return what most mechanisms take: what may be spent, and how many rows a user has."""
+        cost = _cost(epsilon, delta)
+        most = self.declaration.rows_per_user
+        return {"rows_per_user": most, "epsilon": cost.epsilon, "delta": cost.delta}
 
     def _lattice(self, query: str, column: str) -> counts.Lattice:
         self.declaration.require(query, column)

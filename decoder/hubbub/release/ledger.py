@@ -107,52 +107,34 @@ _PATIENCE = 60.0  # seconds to wait for another process
 _MARK = "user.hubbub.spends"
 """An attribute of the file, where there are such: how many spends it held. What is written over the
 file doesn't change it, and most copies don't have it."""
-_SCHEMA = """
-create table facts (
-    version integer not null,
-    epsilon text not null,
-    delta text not null,
-    composition text not null,
-    declaration text not null,
-    digest text not null,
-    secret blob not null
-);
-create table spends (
-    number integer primary key,
-    at text not null,
-    query text not null,
-    mechanism text not null,
-    epsilon text not null,
-    delta text not null,
-    rho text,
-    digest text not null
-);
-create table even (spends integer not null);
-create table odd (spends integer not null);
-insert into even values (0);
-insert into odd values (0);
-create table places (
-    at text not null,
-    file text not null
-);
-create trigger spends_stay before delete on spends
-    begin select raise(abort, 'spends are never deleted'); end;
-create trigger spends_stay_as_they_are before update on spends
-    begin select raise(abort, 'spends are never changed'); end;
-create trigger spends_are_new before insert on spends
-    when exists (select 1 from spends where number = new.number)
-    begin select raise(abort, 'spends are never changed'); end;
-create trigger places_stay before delete on places
-    begin select raise(abort, 'places are never deleted'); end;
-create trigger places_stay_as_they_are before update on places
-    begin select raise(abort, 'places are never changed'); end;
-create trigger facts_are_set_once before insert on facts when exists (select 1 from facts)
-    begin select raise(abort, 'the facts are never changed'); end;
-create trigger facts_stay before delete on facts
-    begin select raise(abort, 'the facts are never deleted'); end;
-create trigger facts_stay_as_they_are before update on facts
-    begin select raise(abort, 'the facts are never changed'); end;
-"""
+_TABLES = {
+    "facts": "version integer not null, epsilon text not null, delta text not null, "
+    "composition text not null, declaration text not null, digest text not null, "
+    "secret blob not null",
+    "spends": "number integer primary key, at text not null, query text not null, "
+    "mechanism text not null, epsilon text not null, delta text not null, rho text, "
+    "digest text not null",
+    "even": "spends integer not null",
+    "odd": "spends integer not null",
+    "places": "at text not null, file text not null",
+}
+_KEPT = ("facts", "spends", "places")  # whose rows stay as they are
+_NEW = {"facts": "from facts", "spends": "from spends where number = new.number"}
+"""Where there is such a row, no other takes its place."""
+
+
+def _schema() -> Iterator[str]:
+    for table, columns in _TABLES.items():
+        yield f"create table {table} ({columns})"
+    for table in ("even", "odd"):
+        yield f"insert into {table} values (0)"  # noqa: S608 - our own names
+    for table in _KEPT:
+        refusal = f"begin select raise(abort, '{table} are never changed'); end"
+        for verb in ("delete", "update"):
+            yield f"create trigger {table}_{verb} before {verb} on {table} {refusal}"
+        if table in _NEW:
+            there = f"when exists (select 1 {_NEW[table]})"
+            yield f"create trigger {table}_insert before insert on {table} {there} {refusal}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +203,7 @@ class Ledger:
         try:
             with _connected(path) as connection:
                 with _transaction(path, connection):
-                    for statement in _statements(_SCHEMA):
+                    for statement in _schema():
                         connection.execute(statement)
                     facts = (_VERSION, str(epsilon), str(delta), composition.value, declaration)
                     connection.execute(
@@ -486,12 +468,3 @@ def _transaction(path: Path, connection: sqlite3.Connection) -> Iterator[None]:
             raise
     except sqlite3.Error as error:
         raise LedgerError(f"{path}: can't be written: {error}") from error
-
-
-def _statements(script: str) -> Iterator[str]:
-    statement = ""
-    for line in script.strip().splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""

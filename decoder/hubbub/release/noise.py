@@ -214,16 +214,12 @@ def select_scale(sensitivity: int, epsilon: Fraction, *, monotonic: bool, best: 
     return _raised(float(start), epsilon, cost)
 
 
-def select(scores: Sequence[int] | IntArray, scale: float, *, monotonic: bool) -> int:
-    """Return the place of a score that is about the highest."""
-    return int(_selector(scale, monotonic, 1)([int(score) for score in scores]))
-
-
-def select_best(
-    scores: Sequence[int] | IntArray, scale: float, best: int, *, monotonic: bool
+def select(
+    scores: Sequence[int] | IntArray, scale: float, *, monotonic: bool, best: int = 1
 ) -> list[int]:
-    """Return the places of about the highest scores, at least two, the highest first."""
-    return list(_selector(scale, monotonic, best)([int(score) for score in scores]))
+    """Return the places of about the highest scores, the highest first."""
+    found = _selector(scale, monotonic, best)([int(score) for score in scores])
+    return [int(found)] if best == 1 else list(found)
 
 
 def _raised(scale: float, epsilon: Fraction, cost: Callable[[float], Fraction]) -> float:

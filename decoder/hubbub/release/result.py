@@ -7,13 +7,13 @@ be published; a ledger's estimates hold a digest of the data, and are the curato
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from hubbub.protocol import counted
-from hubbub.release.ledger import Composition, Ledger, Spend, group, shown
+from hubbub.release.ledger import Composition, Ledger, group, shown
 from hubbub.release.mechanisms.counts import Mechanism, Row
 from hubbub.release.noise import CONFIDENCE, Cost
 from hubbub.reporting import (
@@ -31,10 +31,8 @@ from hubbub.reporting import (
     Page,
     Section,
     Table,
-    Types,
     as_facts,
     as_lines,
-    columns_from,
     headings,
     visible,
 )
@@ -94,12 +92,23 @@ def release_estimates(
     what else programs need.
     """
     total, rows = (rows[0], rows[1:]) if query.total else (None, rows)
-    columns = _columns(rows, mechanism)
-    unit = _unit(rows_per_user)
-    answer, promise = _answer(query, rows, total), _promise(mechanism.cost)
+    named = any(isinstance(row.value, str) for row in rows)
+    n_rows, cost = len(rows), mechanism.cost
+    columns = {
+        "key": Column(str, [row.key for row in rows]),
+        "value": Column(str if named else float, [row.value for row in rows]),
+        "radius": Column(float, [row.radius for row in rows]),
+        "epsilon": Column(float, [float(cost.epsilon)] * n_rows),
+        "delta": Column(float, [float(cost.delta)] * n_rows),
+        "mechanism": Column(str, [mechanism.name] * n_rows),
+    }
+    unit = "a person, of whom one row counts"
+    if rows_per_user > 1:
+        unit = f"a person, of whom at most {rows_per_user:,} rows count"
+    answer, promise = _answer(query, rows, total), _promise(cost)
     findings = (
         Finding("answer", "", answer),
-        Finding("promise", "", promise, float(mechanism.cost.epsilon)),
+        Finding("promise", "", promise, float(cost.epsilon)),
         *_facts(mechanism, unit, balance, total),
     )
     summary: dict[str, object] = {
@@ -108,8 +117,8 @@ def release_estimates(
         "subject": query.subject,
         "mechanism": mechanism.name,
         "theorem": mechanism.theorem,
-        "epsilon": float(mechanism.cost.epsilon),
-        "delta": float(mechanism.cost.delta),
+        "epsilon": float(cost.epsilon),
+        "delta": float(cost.delta),
         "unit": unit,
         "rows_per_user": rows_per_user,
         "confidence": CONFIDENCE,
@@ -146,25 +155,6 @@ def release_estimates(
 def with_all_rows(released: Estimates) -> Estimates:
     """Return a release of which a terminal shows all rows."""
     return replace(released, view=_view(released, len(released)))
-
-
-def _columns(rows: Sequence[Row], mechanism: Mechanism[Any]) -> dict[str, Column]:
-    named = any(isinstance(row.value, str) for row in rows)
-    n_rows, cost = len(rows), mechanism.cost
-    return {
-        "key": Column(str, [row.key for row in rows]),
-        "value": Column(str if named else float, [row.value for row in rows]),
-        "radius": Column(float, [row.radius for row in rows]),
-        "epsilon": Column(float, [float(cost.epsilon)] * n_rows),
-        "delta": Column(float, [float(cost.delta)] * n_rows),
-        "mechanism": Column(str, [mechanism.name] * n_rows),
-    }
-
-
-def _unit(rows_per_user: int) -> str:
-    if rows_per_user == 1:
-        return "a person, of whom one row counts"
-    return f"a person, of whom at most {rows_per_user:,} rows count"
 
 
 def _answer(query: Query, rows: Sequence[Row], total: Row | None) -> str:
@@ -257,17 +247,6 @@ def _chart(query: Query, rows: Sequence[Row]) -> Chart:
     return IntervalChart(labels, intervals, unit="", first="key")
 
 
-_SPENDS: Types = {
-    "number": int,
-    "time": str,
-    "query": str,
-    "mechanism": str,
-    "epsilon": float,
-    "delta": float,
-    "digest": str,
-}
-
-
 def ledger_estimates(ledger: Ledger, people: int = 1) -> Estimates:
     """Return one row for each spend of a ledger, what is left, and what it means for a group.
 
@@ -290,38 +269,31 @@ def ledger_estimates(ledger: Ledger, people: int = 1) -> Estimates:
         "group_epsilon": float(of_group.epsilon),
         "group_delta": float(of_group.delta),
     }
-    sentences = as_lines(findings, wraps=True)
-    return Estimates(
-        columns=columns_from(_SPENDS, [_spend_row(each) for each in spends]),
-        keys=("number",),
-        findings=findings,
-        metadata={"summary": summary},
-        view=(
-            *((_spends_table(spends), Line("")) if spends else ()),
-            as_facts(findings),
-            *((Line(""), *sentences) if sentences else ()),
-        ),
-    )
-
-
-def _spend_row(spend: Spend) -> Mapping[str, object]:
-    return {
-        "number": spend.number,
-        "time": spend.at,
-        "query": spend.query,
-        "mechanism": spend.mechanism,
-        "epsilon": float(spend.cost.epsilon),
-        "delta": float(spend.cost.delta),
-        "digest": spend.digest,
-    }
-
-
-def _spends_table(spends: Sequence[Spend]) -> Table:
     rows = tuple(
         (f"{each.number}", each.at, each.query, each.mechanism, shown(each.cost)) for each in spends
     )
     texts = (Heading(name, "left") for name in ("time", "query", "mechanism", "cost"))
-    return Table("Spent", (Heading("number"), *texts), rows)
+    table = Table("Spent", (Heading("number"), *texts), rows)
+    sentences = as_lines(findings, wraps=True)
+    return Estimates(
+        columns={
+            "number": Column(int, [each.number for each in spends]),
+            "time": Column(str, [each.at for each in spends]),
+            "query": Column(str, [each.query for each in spends]),
+            "mechanism": Column(str, [each.mechanism for each in spends]),
+            "epsilon": Column(float, [float(each.cost.epsilon) for each in spends]),
+            "delta": Column(float, [float(each.cost.delta) for each in spends]),
+            "digest": Column(str, [each.digest for each in spends]),
+        },
+        keys=("number",),
+        findings=findings,
+        metadata={"summary": summary},
+        view=(
+            *((table, Line("")) if spends else ()),
+            as_facts(findings),
+            *((Line(""), *sentences) if sentences else ()),
+        ),
+    )
 
 
 def _ledger_findings(

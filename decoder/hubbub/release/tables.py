@@ -29,7 +29,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum, StrEnum, auto
 from itertools import islice
 from pathlib import Path
@@ -179,19 +179,7 @@ class Declaration:
 
     def as_json(self) -> str:
         """Return the declaration as the ledger keeps it."""
-        return json.dumps(
-            {
-                "data": str(self.data),
-                "user_column": self.user_column,
-                "columns": list(self.columns),
-                "rows_per_user": self.rows_per_user,
-                "excess": self.excess.value,
-                "bounds": {column: list(ends) for column, ends in self.bounds.items()},
-                "bins": {column: list(keys) for column, keys in self.bins.items()},
-                "newlines_in_cells": self.newlines_in_cells,
-            },
-            ensure_ascii=False,
-        )
+        return json.dumps({**asdict(self), "data": str(self.data)}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Declaration:

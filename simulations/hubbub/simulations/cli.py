@@ -1,7 +1,6 @@
 """The command `hubbub-simulate`: options, what they mean together, and what is refused.
 
-Commands import what they need inside of their functions: numpy, SciPy and the collector take
-seconds to import, and a person who asks for --help shouldn't wait for them.
+Only what starts a collector is imported where it is used.
 """
 
 from __future__ import annotations
@@ -17,24 +16,56 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 import numpy as np
 
-from hubbub.inference import Correction, PlanError
+from hubbub.inference import Correction, PlanError, cores
 from hubbub.planning import subset_params, subset_within
-from hubbub.protocol import UNARY, EnumType, MetricError, RapporParams, Response
-from hubbub.reporting import Count, WithHeadings, cli_errors
-from hubbub.simulations.experiments.tables import PARTNERS, CategoryExperiment, JointExperiment
-from hubbub.simulations.populations import HASHED, LISTS, Population, joint_population, parse_sizes
-
-if TYPE_CHECKING:
-    from hubbub.protocol import OpenStringType
-    from hubbub.simulations.experiments.experiment import Experiment
-    from hubbub.simulations.experiments.result import SimulationResult
-    from hubbub.simulations.populations import Population
-    from hubbub.simulations.simulated_clients.clients import Attack
+from hubbub.protocol import (
+    UNARY,
+    EnumType,
+    MetricError,
+    OpenStringType,
+    ParameterError,
+    RapporParams,
+    Response,
+)
+from hubbub.reporting import (
+    Count,
+    WithHeadings,
+    cli_errors,
+    progress_bar,
+    refuse_place,
+    show,
+    stdout_console,
+)
+from hubbub.simulations.experiments.experiment import Experiment, make_scenario, run_in_memory
+from hubbub.simulations.experiments.result import SimulationResult, experiment_result
+from hubbub.simulations.experiments.tables import (
+    PARTNERS,
+    CategoryExperiment,
+    JointExperiment,
+    category_result,
+    joint_result,
+    run_categories,
+    run_joint,
+)
+from hubbub.simulations.populations import (
+    HASHED,
+    LISTS,
+    Population,
+    PopulationError,
+    census_names,
+    family_shares,
+    joint_population,
+    made_up,
+    parse_sizes,
+    population_of_file,
+)
+from hubbub.simulations.simulated_clients.clients import Attack, AttackError, parse_attack
+from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, cohort_shares
 
 _NOT_OF_TABLES = (
     "metric_type", "response", "values", "unique", "steps", "candidates_extra", "missing", "mode",
@@ -83,11 +114,12 @@ _NOT_OF_CATEGORIES = (
 
 
 def category_experiment(
-    given: Callable[[str], bool], options: dict[str, Any], population: Population
+    given: Callable[[str], bool], options: dict[str, Any]
 ) -> CategoryExperiment:
     """Make the experiment that the options describe; categories are the population's values."""
     for name in filter(given, _NOT_OF_CATEGORIES):
         raise click.UsageError(f"--{name.replace('_', '-')}: can't go with --type enum")
+    population = _population(options, "category ")
     categories = population.values
     try:
         size = EnumType.from_table("options", {"categories": list(categories)}).filter_size({})
@@ -159,8 +191,6 @@ def _folder(default: str, what: str = "all results") -> Callable[[_Command], _Co
 
 def _make_folder(folder: Path) -> None:
     """Make a folder for results, in one that exists, for its name may be mistyped."""
-    from hubbub.reporting import refuse_place
-
     if folder.parent == _OUT:  # all results are in it unless another folder is named
         _OUT.mkdir(exist_ok=True)
     if not folder.is_dir():
@@ -196,7 +226,6 @@ def demo(output: Path, reports: int, clients: int, seed: int | None) -> None:
         raise click.BadParameter(f"--clients {clients}: must be at most --reports {reports}")
     if seed is None:
         seed = secrets.randbelow(2**32)
-    from hubbub.reporting import progress_bar, show, stdout_console
     from hubbub.simulations.demo import demo_result, run_demo
 
     with _system_errors():
@@ -259,7 +288,6 @@ def watch(output: Path, reports: int, seed: int) -> None:
     Stores 28 days of reports of an app whose release breaks one platform, as if they had arrived
     day by day, and runs `hubbub-decoder watch`, which makes each day's results and an index page.
     """
-    from hubbub.reporting import progress_bar
     from hubbub.simulations.watched import run_watched_release
 
     start = time.monotonic()
@@ -420,9 +448,6 @@ def run(
         raise click.UsageError(
             f"--method {options['method']}: needs whole reports, so --through collector"
         )
-    from hubbub.inference import cores
-    from hubbub.reporting import progress_bar, show, stdout_console
-
     simulate = _simulation(given, options, through)
     # The order of the command line must not show in the files.
     used = sorted({**options, "through": through}.items())
@@ -437,23 +462,11 @@ def run(
     console.print(f"{time.monotonic() - started:.1f} s; files in {output}/")
 
 
-def _simulation(
-    given: Callable[[str], bool], options: dict[str, Any], through: str
-) -> Callable[[Path, int, Callable[[int, int], None], dict[str, Any]], SimulationResult]:
-    """Return a function that simulates the population: of a folder, workers, a bar, and options."""
-    from hubbub.protocol import ParameterError
-    from hubbub.simulations.experiments.collecting import run_through_collector
-    from hubbub.simulations.experiments.experiment import run_in_memory
-    from hubbub.simulations.experiments.result import experiment_result
-    from hubbub.simulations.experiments.tables import (
-        category_result,
-        joint_result,
-        run_categories,
-        run_joint,
-    )
-    from hubbub.simulations.populations import PopulationError
-    from hubbub.simulations.simulated_clients.clients import AttackError
+_Simulate = Callable[[Path, int, Callable[[int, int], None], dict[str, Any]], SimulationResult]
 
+
+def _simulation(given: Callable[[str], bool], options: dict[str, Any], through: str) -> _Simulate:
+    """Return a function that simulates the population: of a folder, workers, a bar, and options."""
     try:
         if options["joint"] is not None:
             table = joint_experiment(given, options)
@@ -461,7 +474,7 @@ def _simulation(
                 table, run_joint(table, workers, bar), shown
             )
         if options["metric_type"] == "enum":
-            enum = category_experiment(given, options, _people(options, "category "))
+            enum = category_experiment(given, options)
             return lambda _folder, workers, bar, shown: category_result(
                 enum, run_categories(enum, workers, bar), shown
             )
@@ -472,6 +485,8 @@ def _simulation(
         return lambda _folder, workers, bar, shown: experiment_result(
             strings, run_in_memory(strings, workers, bar), shown
         )
+    from hubbub.simulations.experiments.collecting import run_through_collector
+
     return lambda folder, _workers, bar, shown: experiment_result(
         strings, run_through_collector(strings, folder, bar), shown
     )
@@ -479,8 +494,6 @@ def _simulation(
 
 def _fill_in(given: Callable[[str], bool], options: dict[str, Any]) -> None:
     """Set what wasn't given, where that depends on other options."""
-    from hubbub.simulations.populations import LISTS
-
     if given("partners"):
         raise click.UsageError("--partners: only tables have partners; add --joint 100x20")
     is_open = options["metric_type"] == "open-string"
@@ -539,8 +552,6 @@ def _fill_in_noise(given: Callable[[str], bool], options: dict[str, Any]) -> Non
 
 def _open_type(options: dict[str, Any]) -> OpenStringType | None:
     """Return the type that the options describe, or None for strings."""
-    from hubbub.protocol import MetricError, OpenStringType
-
     if options["metric_type"] != "open-string":
         return None
     try:
@@ -558,13 +569,6 @@ def _open_type(options: dict[str, Any]) -> OpenStringType | None:
 
 
 def _experiment(options: dict[str, Any]) -> Experiment:
-    from hubbub.inference import Correction
-    from hubbub.protocol import RapporParams
-    from hubbub.simulations.experiments.experiment import Experiment, make_scenario
-    from hubbub.simulations.populations import census_names
-    from hubbub.simulations.simulated_clients.clients import parse_attack
-    from hubbub.simulations.simulated_clients.population_sampler import ReportingPlan, cohort_shares
-
     if not 0 < options["alpha"] < 1:
         raise click.UsageError(f"--alpha {options['alpha']}: must be between 0 and 1")
     for name in ("missing", "change"):
@@ -577,7 +581,7 @@ def _experiment(options: dict[str, Any]) -> Experiment:
     if open_type is not None:
         size |= open_type.filter_size(size)
     params = RapporParams(**size)
-    population = _population(options["population"], options["values"], options["unique"])
+    population = _population(options)
     # The census's extra candidates are its other names, as long as there are enough.
     held, census = set(population.values), options["population"] in {"census", "surnames"}
     absent = [name for name in census_names() if name not in held] if census else []
@@ -617,29 +621,9 @@ def _check_targets(attack: Attack | None, candidates: tuple[str, ...], *, is_ope
         )
 
 
-def _people(options: dict[str, Any], prefix: str = "string ") -> Population:
-    """Return the population, and fill in what wasn't given."""
-    from hubbub.simulations.populations import LISTS
-
-    if options["values"] is None:
-        options["population"] = options["population"] or _POPULATION
-        if options["population"] not in LISTS:
-            options["unique"] = options["unique"] or _UNIQUE
-    return _population(options["population"], options["values"], options["unique"], prefix)
-
-
-def _population(
-    population: str, values: str | None, unique: int, prefix: str = "string "
-) -> Population:
+def _population(options: dict[str, Any], prefix: str = "string ") -> Population:
     """Return the population that the options name."""
-    from hubbub.simulations.populations import (
-        LISTS,
-        PopulationError,
-        family_shares,
-        made_up,
-        population_of_file,
-    )
-
+    population, values, unique = (options[name] for name in ("population", "values", "unique"))
     if values is not None:
         if population is not None or unique is not None:
             raise PopulationError("--values: can't go with --population or --unique")

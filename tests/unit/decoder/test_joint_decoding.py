@@ -171,7 +171,7 @@ def test_the_document_has_margins_tests_and_conditional_shares(cells):
     document = json.loads(json_of(joint_estimates(cells)))
     assert document["summary"]["type"] == "joint"
     assert [row["value"] for row in document["margins"]["driver"]] == [
-        *("driver 0", "driver 1", "driver 2"),
+        *("driver 0", "driver 1", "driver 2")
     ]
     assert document["independence"][0]["fields"] == ["crash", "driver"]
     given = document["conditional"][0]

@@ -10,10 +10,7 @@ from hubbub.simulations import DecodedShares, Score, bands, held_shares, p_value
 
 
 def score_of(
-    truth: Sequence[float],
-    share: Sequence[float],
-    half_width: float,
-    detected: Sequence[bool],
+    truth: Sequence[float], share: Sequence[float], half_width: float, detected: Sequence[bool]
 ) -> Score:
     estimate = np.array(share)
     return score(

@@ -8,10 +8,19 @@ begin_command("release")  # before the imports that take longest
 
 import click
 
-from hubbub.release.cli.commands import COMMANDS
+from hubbub.release.cli.commands import GROUPS
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Grouped(click.Group):
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(f"{each.name}", each.get_short_help_str(60)) for each in commands]
+                )
+
+
+@click.group(cls=_Grouped, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hubbub")
 def main() -> None:
     """Publish facts about a table of raw data, with differential privacy for the people in it.
@@ -27,5 +36,6 @@ def main() -> None:
     """
 
 
-for command in COMMANDS:
-    main.add_command(command)
+for commands in GROUPS.values():
+    for command in commands:
+        main.add_command(command)

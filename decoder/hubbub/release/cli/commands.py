@@ -19,6 +19,7 @@ from hubbub.release.cli.options import (
     Range,
     by_column,
     data_option,
+    delta_of,
     delta_option,
     delta_option_of_keys,
     drawn_output_option,
@@ -90,11 +91,7 @@ if TYPE_CHECKING:
     help="How costs add up; can't be changed later. basic: the sums of epsilons and of deltas; "
     "zcdp: far less for many small queries, more for a few large ones.",
 )
-@click.option(
-    "--ledger",
-    metavar="FILE",
-    help=f"The ledger to create.  [default: DATA{LEDGER}]",
-)
+@click.option("--ledger", metavar="FILE", help=f"The ledger to create.  [default: DATA{LEDGER}]")
 @newlines_option
 @with_errors
 def init(
@@ -231,8 +228,7 @@ def _query(
     return click.command()(run)
 
 
-def _keyed_query(ask: Callable[..., Estimates]) -> click.Command:
-    return _query(ask, drawn_output_option)
+_keyed_query = functools.partial(_query, output=drawn_output_option)
 
 
 def _numbers(text: str) -> list[float]:
@@ -247,12 +243,7 @@ def _numbers(text: str) -> list[float]:
 @_query
 @click.argument("column", required=False)
 @delta_option
-def count(
-    dataset: Dataset,
-    column: str | None,
-    epsilon: Fraction,
-    delta: Fraction,
-) -> Estimates:
+def count(dataset: Dataset, column: str | None, epsilon: Fraction, delta: Fraction) -> Estimates:
     """Release the number of rows, or of those in which COLUMN isn't null.
 
     With one row per user, this is the number of users.
@@ -264,10 +255,7 @@ def count(
 @click.argument("column")
 @delta_option
 def sum(  # noqa: A001 - the command's name
-    dataset: Dataset,
-    column: str,
-    epsilon: Fraction,
-    delta: Fraction,
+    dataset: Dataset, column: str, epsilon: Fraction, delta: Fraction
 ) -> Estimates:
     """Release the sum of COLUMN, whose values are clipped to the declared bounds."""
     return dataset.sum(column, epsilon=epsilon, delta=delta)
@@ -276,12 +264,7 @@ def sum(  # noqa: A001 - the command's name
 @_query
 @click.argument("column")
 @delta_option
-def mean(
-    dataset: Dataset,
-    column: str,
-    epsilon: Fraction,
-    delta: Fraction,
-) -> Estimates:
+def mean(dataset: Dataset, column: str, epsilon: Fraction, delta: Fraction) -> Estimates:
     """Release the mean of COLUMN, whose values are clipped to the declared bounds."""
     return dataset.mean(column, epsilon=epsilon, delta=delta)
 
@@ -357,13 +340,7 @@ def histogram(
     type=float,
     help="With ptr: the most that one user can move the median, guessed without seeing the data.",
 )
-@click.option(
-    "--delta",
-    default="0",
-    show_default=True,
-    type=ExactNumber(),
-    help="With ptr: delta that the query costs.",
-)
+@delta_of("With ptr: delta that the query costs.")
 def quantile(
     dataset: Dataset,
     column: str,
@@ -395,11 +372,7 @@ def quantile(
 @click.option("--bins", metavar="A,B,...", help=_BINS)
 @delta_option_of_keys
 def mode(
-    dataset: Dataset,
-    column: str,
-    epsilon: Fraction,
-    delta: Fraction,
-    bins: str | None,
+    dataset: Dataset, column: str, epsilon: Fraction, delta: Fraction, bins: str | None
 ) -> Estimates:
     """Release the most common key of COLUMN, or nearly so, without its count.
 
@@ -407,10 +380,7 @@ def mode(
     released if it leads by far.
     """
     return dataset.mode(
-        column,
-        epsilon=epsilon,
-        delta=delta,
-        options=None if bins is None else keys_of(bins),
+        column, epsilon=epsilon, delta=delta, options=None if bins is None else keys_of(bins)
     )
 
 
@@ -418,13 +388,7 @@ def mode(
 @click.argument("column")
 @click.argument("k", type=click.IntRange(1))
 @click.option("--bins", metavar="A,B,...", help=_BINS)
-def topk(
-    dataset: Dataset,
-    column: str,
-    k: int,
-    epsilon: Fraction,
-    bins: str | None,
-) -> Estimates:
+def topk(dataset: Dataset, column: str, k: int, epsilon: Fraction, bins: str | None) -> Estimates:
     """Release the K most common public keys of COLUMN, or nearly so, without their counts."""
     return dataset.topk(column, k, epsilon=epsilon, options=None if bins is None else keys_of(bins))
 
@@ -558,4 +522,10 @@ def candidates(
         click.echo(f"note: not printed: {counted(left_out, 'key')} with line breaks", err=True)
 
 
-COMMANDS = (init, ledger, count, sum, mean, histogram, quantile, mode, topk, aggregate, candidates)
+GROUPS = {
+    "The table and its budget": (init, ledger),
+    "Numbers": (count, sum, mean, quantile),
+    "Keys": (histogram, mode, topk, candidates),
+    "Any function": (aggregate,),
+}
+"""Commands as --help shows them."""

@@ -6,13 +6,14 @@ import functools
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from hubbub.reporting import cli_errors
 
 Command = Callable[..., None]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 LEDGER = ".ledger.db"
 """At the end of a ledger's name that wasn't chosen, after the data's."""
 
@@ -91,42 +92,36 @@ epsilon_option = click.option(
     type=ExactNumber(),
     help="What the query costs; an exact number, such as 0.1 or 1/3.",
 )
-delta_option = click.option(
-    "--delta",
-    default="0",
-    show_default=True,
-    type=ExactNumber(),
-    help="Delta that the query costs; above 0, the noise is Gaussian.",
-)
-delta_option_of_keys = click.option(
-    "--delta",
-    default="0",
-    show_default=True,
-    type=ExactNumber(),
-    help="Delta that the query costs; keys that aren't public need it.",
-)
+
+
+def delta_of(meaning: str) -> Callable[[_Function], _Function]:
+    """Return a query's --delta, and what it is for."""
+    return click.option("--delta", default="0", show_default=True, type=ExactNumber(), help=meaning)
+
+
+delta_option = delta_of("Delta that the query costs; above 0, the noise is Gaussian.")
+delta_option_of_keys = delta_of("Delta that the query costs; keys that aren't public need it.")
 newlines_option = click.option(
     "--newlines-in-cells",
     is_flag=True,
     help="Let quoted cells of CSV files hold line breaks; by default, a quote that isn't closed "
     "on its line is refused.",
 )
-output_option = click.option(
-    "--output",
-    "files",
-    multiple=True,
-    metavar="FILE",
-    help="Also write the release to FILE.csv, .json, .parquet or .html; - writes CSV to stdout "
-    "instead of the table. May be repeated.",
-)
-drawn_output_option = click.option(
-    "--output",
-    "files",
-    multiple=True,
-    metavar="FILE",
-    help="Also write the release to FILE.csv, .json, .parquet, .html, .svg or .png; - writes CSV "
-    "to stdout instead of the table. May be repeated.",
-)
+
+
+def _output_to(formats: str) -> Callable[[_Function], _Function]:
+    return click.option(
+        "--output",
+        "files",
+        multiple=True,
+        metavar="FILE",
+        help=f"Also write the release to FILE.csv, {formats}; - writes CSV to stdout instead of "
+        "the table. May be repeated.",
+    )
+
+
+output_option = _output_to(".json, .parquet or .html")
+drawn_output_option = _output_to(".json, .parquet, .html, .svg or .png")
 spreadsheet_option = click.option(
     "--spreadsheet-safe",
     is_flag=True,

@@ -170,11 +170,7 @@ def count(
 
 
 def bounded_sum(
-    bounds: Lattice,
-    *,
-    rows_per_user: int,
-    epsilon: Fraction,
-    delta: Fraction = Fraction(0),
+    bounds: Lattice, *, rows_per_user: int, epsilon: Fraction, delta: Fraction = Fraction(0)
 ) -> Mechanism[FloatArray]:
     """Return what releases a sum of values, each clipped to the bounds and rounded to the lattice.
 
@@ -193,11 +189,7 @@ def bounded_sum(
 
 
 def bounded_mean(
-    bounds: Lattice,
-    *,
-    rows_per_user: int,
-    epsilon: Fraction,
-    delta: Fraction = Fraction(0),
+    bounds: Lattice, *, rows_per_user: int, epsilon: Fraction, delta: Fraction = Fraction(0)
 ) -> Mechanism[FloatArray]:
     """Return what releases a mean of values, each clipped to the bounds and rounded to the lattice.
 
@@ -239,11 +231,7 @@ FOR_TOTAL = Fraction(1, 10)
 
 
 def histogram(
-    bins: Sequence[str],
-    *,
-    rows_per_user: int,
-    epsilon: Fraction,
-    delta: Fraction = Fraction(0),
+    bins: Sequence[str], *, rows_per_user: int, epsilon: Fraction, delta: Fraction = Fraction(0)
 ) -> Mechanism[Sequence[str]]:
     """Return what releases the number of rows of each public bin, in the bins' order.
 

@@ -30,7 +30,6 @@ from hubbub.release.noise import (
     laplace_scale,
     laplace_threshold,
     select,
-    select_best,
     select_scale,
 )
 
@@ -194,13 +193,7 @@ _THEOREM = "epsilon = {factor}sensitivity / scale (McSherry, Talwar 2007; McKenn
 
 
 def quantile(
-    low: float,
-    high: float,
-    level: Fraction,
-    *,
-    options: int,
-    rows_per_user: int,
-    epsilon: Fraction,
+    low: float, high: float, level: Fraction, *, options: int, rows_per_user: int, epsilon: Fraction
 ) -> Mechanism[FloatArray]:
     """Return what releases the option that about a share `level` of the values is below.
 
@@ -233,7 +226,8 @@ def quantile(
         places = np.rint((np.clip(values, low, high) - low) / (high - low) * (options - 1))
         equal = np.bincount(places.astype(np.int64), minlength=options)
         scores = quantile_scores(equal, level)
-        return (Row("", float(points[select(scores, scale, monotonic=False)])),)
+        (chosen,) = select(scores, scale, monotonic=False)
+        return (Row("", float(points[chosen])),)
 
     return Mechanism(EXPONENTIAL, _THEOREM.format(factor="2 "), Cost(epsilon), release)
 
@@ -266,10 +260,7 @@ def most_common(
     def release(keys: Sequence[str]) -> tuple[Row, ...]:
         numbers = Counter(keys)
         scores = [numbers[key] for key in options]
-        if best == 1:
-            chosen = [select(scores, scale, monotonic=True)]
-        else:
-            chosen = select_best(scores, scale, best, monotonic=True)
+        chosen = select(scores, scale, monotonic=True, best=best)
         return tuple(Row(str(rank), options[i]) for rank, i in enumerate(chosen, start=1))
 
     theorem = _THEOREM.format(factor=f"{best} " if best > 1 else "")
