@@ -1,5 +1,6 @@
 /** A collector on the loopback interface that answers as a test tells it to, and kept texts. */
 
+import assert from "node:assert/strict";
 import { createServer } from "node:http";
 
 import { MEDIA_TYPE } from "../src/compact.js";
@@ -133,4 +134,30 @@ export function startTelemetry(t, options) {
   });
   t.after(() => telemetry.close(1));
   return { telemetry, logged };
+}
+
+/**
+ * Make a telemetry of these metrics that reports to a collector of its own.
+ *
+ * @param {import("node:test").TestContext} t
+ * @param {Partial<import("../src/telemetry.js").Options> & {metrics?: Record<string, Record<string, unknown>>}} [options]
+ * @param {(n: number, batch: any) => Answer} [script] of the collector
+ */
+export async function start(t, { metrics, storage = memoryStorage(), ...options } = {}, script) {
+  const collector = await scriptedCollector(t, script);
+  const given = { endpoint: collector.url, registry: buildRegistry(metrics), storage, ...options };
+  const reports = () => collector.received.flatMap(({ batch }) => batch.reports);
+  return { ...collector, ...startTelemetry(t, given), storage, reports };
+}
+
+/** @param {Telemetry} telemetry @param {object} expected what its status has, among others */
+export function assertStatus(telemetry, expected) {
+  const status = telemetry.status();
+  assert.deepEqual(Object.fromEntries(Object.keys(expected).map((key) => [key, status[key]])), expected);
+}
+
+/** @param {Telemetry} telemetry @param {...string} values of the metric "homepage" */
+export async function report(telemetry, ...values) {
+  for (const value of values) telemetry.record("homepage", value);
+  assert.equal(await telemetry.flush(), true);
 }
