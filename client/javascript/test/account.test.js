@@ -4,15 +4,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { fromHex } from "../src/bytes.js";
-import { parse } from "../src/state.js";
-import {
-  memoryStorage,
-  readCompact,
-  scriptedCollector,
-  startTelemetry,
-  STATE_KEY,
-  storedState,
-} from "../testing/collecting.js";
+import { makeRegistry } from "../src/registry.js";
+import { parse, StateStore } from "../src/state.js";
+import { assertStatus, memoryStorage, readCompact, report, start, startTelemetry } from "../testing/collecting.js";
+import { STATE_KEY, storedState } from "../testing/collecting.js";
 import { buildMetric, buildRegistry } from "../testing/making.js";
 import { until } from "../testing/waiting.js";
 
@@ -20,8 +15,10 @@ const DAY = 86_400_000;
 // p = 0: a reported 1 tells that the permanent bit is 1.
 const PERIOD = { memory: "period", period_days: 1, p: 0, q: 0.5 };
 const ONCE = { mode: "one-time", type: "boolean", p: 0, q: 1 };
+const UNREACHABLE = () => ({ status: 503 });
 
 const bitsOf = ({ bits }) => new Uint8Array(Buffer.from(bits, "base64"));
+const lastOf = (storage) => storedState(storage).account.entries[0].last;
 
 /** Whether a report is noise over this answer (if p = 0; of another one's reports, 2^-32 or so pass). */
 function isOf(report, { cohort, permanent }) {
@@ -33,171 +30,137 @@ function close(a, b) {
   assert.ok(Math.abs(a - b) < 1e-9, `${a} is not ${b}`);
 }
 
-test("in a period all reports are noise over one answer, whatever is recorded, in all tabs", async (t) => {
-  const { url, received } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  const registry = buildRegistry({ page: PERIOD });
-  const tabs = Array.from({ length: 4 }, () => {
-    return startTelemetry(t, { endpoint: url, storage, registry }).telemetry;
+/** Several clients of one storage. */
+async function startTabs(t, count, options, script) {
+  const first = await start(t, options, script);
+  const others = Array.from({ length: count - 1 }, () => {
+    const registry = buildRegistry(options.metrics);
+    return startTelemetry(t, { ...options, endpoint: first.url, storage: first.storage, registry }).telemetry;
   });
+  return { ...first, tabs: [first.telemetry, ...others] };
+}
+
+test("in a period all reports are noise over one answer, whatever is recorded, in all tabs", async (t) => {
+  const { tabs, storage, reports } = await startTabs(t, 4, { metrics: { page: PERIOD } });
   tabs.forEach((tab, i) => {
     for (let n = 0; n < 5; n++) tab.record("page", `page ${i}`);
   });
   await Promise.all(tabs.map((tab) => tab.flush()));
-  const reports = received.flatMap(({ batch }) => batch.reports);
-  assert.equal(reports.length, 20);
-  const [{ answers, last }] = storedState(storage).account.entries;
-  assert.equal(answers, 1);
-  assert.ok(reports.every((report) => isOf(report, last)));
-  assert.equal(new Set(reports.map(({ bits }) => bits)).size, 20, "each in noise of its own");
+  assert.equal(reports().length, 20);
+  assert.equal(storedState(storage).account.entries[0].answers, 1);
+  assert.ok(reports().every((report) => isOf(report, lastOf(storage))));
+  assert.equal(new Set(reports().map(({ bits }) => bits)).size, 20, "each in noise of its own");
 });
 
 test("the next period's answer is another, and nothing is left of the last one", async (t) => {
-  const { url, received } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  const registry = buildRegistry({ page: PERIOD });
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage, registry });
+  const { telemetry, storage, reports } = await start(t, { metrics: { page: PERIOD } });
   await telemetry.flush();
   t.mock.timers.enable({ apis: ["Date"], now: 20_000 * DAY });
   const answers = [];
   for (let day = 0; day < 3; day++) {
     telemetry.record("page", "a");
     await telemetry.flush();
-    const { last } = storedState(storage).account.entries[0];
     const text = storage.texts.get(STATE_KEY);
     assert.ok(answers.every(({ permanent }) => !text.includes(permanent)));
-    assert.ok(isOf(received.at(-1).batch.reports[0], last));
-    answers.push(last);
+    answers.push(lastOf(storage));
+    assert.ok(isOf(reports().at(-1), answers.at(-1)));
     t.mock.timers.tick(DAY);
   }
   assert.equal(new Set(answers.map(({ permanent }) => permanent)).size, 3);
 });
 
-test("a period's answer that is over is deleted at the next start, though nothing is recorded", async (t) => {
-  const storage = memoryStorage();
-  const { url } = await scriptedCollector(t);
-  const options = { endpoint: url, storage, registry: buildRegistry({ page: PERIOD }) };
-  const { telemetry } = startTelemetry(t, options);
-  telemetry.record("page", "a");
-  await telemetry.close();
-  t.mock.timers.enable({ apis: ["Date"], now: Date.now() + DAY });
-  await startTelemetry(t, options).telemetry.flush();
-  assert.equal(storedState(storage).account.entries[0].last, null);
-});
-
-test("a period's answer that is over is deleted while nothing is recorded", async (t) => {
-  const storage = memoryStorage();
-  const { url } = await scriptedCollector(t);
+test("a period's answer that is over is deleted at the next start, or while nothing is recorded", async (t) => {
   t.mock.timers.enable({ apis: ["Date", "setInterval"], now: 20_000 * DAY });
-  const registry = buildRegistry({ page: PERIOD });
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage, registry });
-  telemetry.record("page", "a");
-  await telemetry.flush();
-  assert.notEqual(storedState(storage).account.entries[0].last, null);
-  t.mock.timers.tick(DAY);
-  await until(() => storedState(storage).account.entries[0].last === null);
+  const { telemetry, storage } = await start(t, { metrics: { page: PERIOD } });
+  for (let day = 0; day < 2; day++) {
+    telemetry.record("page", "a");
+    await telemetry.flush();
+    assert.notEqual(lastOf(storage), null);
+    if (day) await telemetry.close();
+    t.mock.timers.tick(DAY);
+    if (day) startTelemetry(t, { storage, registry: buildRegistry({ page: PERIOD }) });
+    await until(() => lastOf(storage) === null);
+  }
 });
 
 test("what tabs hold of a period's last second isn't answered again after a third has ended the period", async (t) => {
-  const { url, received } = await scriptedCollector(t);
-  const registry = buildRegistry({ page: PERIOD, other: {} });
+  const metrics = { page: PERIOD, other: {} };
   const shared = memoryStorage();
   let open = () => {};
   let gate = Promise.resolve();
-  const start = (storage) => startTelemetry(t, { endpoint: url, storage, registry }).telemetry;
   const held = memoryStorage(shared.texts);
   const { get } = held;
   held.get = (key) => gate.then(() => get(key));
   t.mock.timers.enable({ apis: ["Date"], now: 20_000 * DAY - 100_000 });
-  const tabs = [start(held), start(held)];
+  const { tabs, reports, url } = await startTabs(t, 2, { metrics, storage: held });
   tabs[0].record("page", "a");
   await Promise.all(tabs.map((tab) => tab.flush()));
-  assert.equal(received.length, 1);
+  assert.equal(reports().length, 1);
   t.mock.timers.setTime(20_000 * DAY - 500);
   gate = new Promise((resolve) => (open = resolve));
   for (const tab of tabs) tab.record("page", "b");
   t.mock.timers.setTime(20_000 * DAY + 100);
-  const third = start(shared);
+  const third = startTelemetry(t, { endpoint: url, storage: shared, registry: buildRegistry(metrics) }).telemetry;
   third.record("other", "x");
   assert.equal(await third.flush(), true);
-  const { entries, periods } = storedState(shared).account;
-  assert.deepEqual([entries[0].last, periods[entries[0].metric].firstDay], [null, 19_999]);
+  const { periods } = storedState(shared).account;
+  assert.deepEqual([lastOf(shared), periods.page.firstDay], [null, 19_999]);
   open();
   for (const tab of tabs) {
     assert.equal(await tab.flush(), true);
-    assert.deepEqual(tab.status().dropped, { "recorded in a period that is over": 1 });
+    assertStatus(tab, { dropped: { "recorded in a period that is over": 1 } });
   }
   assert.equal(storedState(shared).account.entries[0].answers, 1);
-  const reports = received.flatMap(({ batch }) => batch.reports);
-  assert.deepEqual(
-    reports.map(({ metric }) => metric),
-    ["page", "other"],
-  );
+  assert.deepEqual(reports().map(({ metric }) => metric), ["page", "other"]);
 });
 
 test("beyond max_values the answer that was admitted last goes on, counted as stale", async (t) => {
-  const { url, received } = await scriptedCollector(t);
   const storage = memoryStorage();
-  const registry = buildRegistry({ homepage: { max_values: 2, p: 0, q: 0.5 } });
+  const sent = [];
   for (let run = 0; run < 2; run++) {
-    const { telemetry, logged } = startTelemetry(t, { endpoint: url, storage, registry });
-    for (const value of ["a", "b", "c", "d"]) telemetry.record("homepage", value);
-    assert.equal(await telemetry.flush(), true);
-    const { recorded, stale, dropped } = telemetry.status();
-    assert.deepEqual({ recorded, stale, dropped }, { recorded: 4, stale: 2, dropped: {} });
+    const metrics = { homepage: { max_values: 2, p: 0, q: 0.5 } };
+    const { telemetry, reports, logged } = await start(t, { storage, metrics });
+    await report(telemetry, ..."abcd");
+    assertStatus(telemetry, { recorded: 4, stale: 2, dropped: {} });
     assert.deepEqual(logged, []);
+    sent.push(...reports());
   }
-  const { last, answers } = storedState(storage).account.entries[0];
-  assert.equal(answers, 2);
-  const reports = received.flatMap(({ batch }) => batch.reports);
-  assert.equal(reports.filter((report) => isOf(report, last)).length, 6);
+  assert.equal(storedState(storage).account.entries[0].answers, 2);
+  assert.equal(sent.filter((report) => isOf(report, lastOf(storage))).length, 6);
 });
 
 test("of many clients that share a storage, none goes beyond a cap", async (t) => {
-  const { url } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  const registry = buildRegistry({ homepage: { max_values: 3, k: 1024 } });
-  const clients = Array.from({ length: 5 }, () => {
-    return startTelemetry(t, { endpoint: url, storage, registry }).telemetry;
-  });
-  clients.forEach((telemetry, i) => telemetry.record("homepage", `client ${i}`));
-  await Promise.all(clients.map((telemetry) => telemetry.flush()));
+  const { tabs, storage } = await startTabs(t, 5, { metrics: { homepage: { max_values: 3, k: 1024 } } });
+  tabs.forEach((tab, i) => tab.record("homepage", `client ${i}`));
+  await Promise.all(tabs.map((tab) => tab.flush()));
   assert.equal(storedState(storage).account.entries[0].answers, 3);
-  const stale = clients.reduce((sum, telemetry) => sum + telemetry.status().stale, 0);
-  assert.equal(stale, 2);
+  assert.equal(tabs.reduce((sum, tab) => sum + tab.status().stale, 0), 2);
 });
 
 test("the ledger tells what was spent, of both kinds of histories, and what is paid for", async (t) => {
-  const { url } = await scriptedCollector(t);
   const entries = { homepage: {}, page: PERIOD, theme: ONCE, first: { max_values: 1 } };
   const registry = { ...buildRegistry(entries), lifetime_epsilon: 1_000 };
-  const { telemetry } = startTelemetry(t, { endpoint: url, registry });
+  const { telemetry } = await start(t, { registry });
   for (const name of ["homepage", "page", "first"]) telemetry.record(name, "a");
   telemetry.record("theme", true);
   await telemetry.flush();
-  const metricOf = (name) => buildMetric({ name, ...entries[name] });
   const ledger = await telemetry.ledger();
-  for (const spending of ledger.metrics) {
-    const { epsilonReport, price } = metricOf(spending.metric);
-    assert.deepEqual([spending.answers, spending.reports], [1, 1]);
-    close(spending.spent, epsilonReport);
-    close(spending.committed, price);
-    if (spending.metric === "homepage") assert.equal(spending.anyHistory, Infinity);
-    else close(spending.anyHistory, epsilonReport);
+  for (const { metric, answers, reports, spent, anyHistory, committed } of ledger.metrics) {
+    const { epsilonReport, price } = buildMetric({ name: metric, ...entries[metric] });
+    assert.deepEqual([answers, reports], [1, 1]);
+    close(spent, epsilonReport);
+    close(committed, price);
+    if (metric === "homepage") assert.equal(anyHistory, Infinity);
+    else close(anyHistory, epsilonReport);
   }
-  const sum = (key) => ledger.metrics.reduce((total, one) => total + one[key], 0);
-  close(ledger.spent, sum("spent"));
-  close(ledger.committed, sum("committed"));
-  assert.equal(ledger.anyHistory, Infinity);
-  const { lifetimeEpsilon, resets, restores } = ledger;
-  assert.deepEqual([lifetimeEpsilon, resets, restores], [1_000, 0, 0]);
+  for (const key of ["spent", "committed"]) close(ledger[key], ledger.metrics.reduce((sum, one) => sum + one[key], 0));
+  const { anyHistory, lifetimeEpsilon, resets, restores } = ledger;
+  assert.deepEqual([anyHistory, lifetimeEpsilon, resets, restores], [Infinity, 1_000, 0, 0]);
 });
 
 test("what was spent can be asked without consent, too, and makes no state", async (t) => {
-  const { url } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage });
-  telemetry.record("homepage", "a");
+  const { telemetry, storage } = await start(t);
+  await report(telemetry, "a");
   await telemetry.close();
   const { telemetry: off } = startTelemetry(t, { storage, consent: false });
   assert.deepEqual(await off.ledger(), await telemetry.ledger());
@@ -208,10 +171,7 @@ test("what was spent can be asked without consent, too, and makes no state", asy
 });
 
 test("a preview is what would be sent, by the same code, and spends nothing", async (t) => {
-  const { url, received } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  const registry = buildRegistry({ page: PERIOD, theme: ONCE, homepage: {} });
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage, registry });
+  const { telemetry, storage, reports } = await start(t, { metrics: { page: PERIOD, theme: ONCE, homepage: {} } });
   assert.match((await telemetry.preview("page", "a")).words, /This is what would be sent:/);
   telemetry.record("page", "a");
   telemetry.record("theme", true);
@@ -219,29 +179,24 @@ test("a preview is what would be sent, by the same code, and spends nothing", as
   const before = storage.texts.get(STATE_KEY);
   const preview = await telemetry.preview("page", "b");
   assert.equal(preview.mediaType, "application/vnd.hubbub.batch");
-  const { batch_id: id, reports } = readCompact(Buffer.from(preview.body));
+  const { batch_id: id, reports: sent } = readCompact(Buffer.from(preview.body));
   assert.match(id, /^[0-9a-f]{32}$/);
-  assert.ok(isOf(reports[0], storedState(storage).account.entries[0].last));
-  assert.deepEqual(bitsOf(reports[0]), preview.report.bits);
+  assert.ok(isOf(sent[0], lastOf(storage)));
+  assert.deepEqual(bitsOf(sent[0]), preview.report.bits);
   assert.equal(preview.refusal, null);
-  const fixed = /would be sent \(drawn from this period's answer, which is already fixed\):/;
-  assert.match(preview.words, fixed);
+  assert.match(preview.words, /would be sent \(drawn from this period's answer, which is already fixed\):/);
   assert.equal(preview.stale, false, "it is what any other value would have, too");
-  const next = await telemetry.preview("homepage", "a");
-  assert.match(next.words, /This is what would be sent:/);
+  assert.match((await telemetry.preview("homepage", "a")).words, /This is what would be sent:/);
   const refused = await telemetry.preview("theme", true);
   assert.equal(refused.refusal, "already reported (one-time metric)");
   assert.match(refused.words, /This would not be sent: already reported/);
   assert.equal(storage.texts.get(STATE_KEY), before);
-  assert.equal(received.flatMap(({ batch }) => batch.reports).length, 2);
+  assert.equal(reports().length, 2);
 });
 
 test("a preview says that a stale answer would be sent in place of the value's", async (t) => {
-  const { url } = await scriptedCollector(t);
-  const registry = buildRegistry({ homepage: { max_values: 1 } });
-  const { telemetry } = startTelemetry(t, { endpoint: url, registry });
-  telemetry.record("homepage", "a");
-  await telemetry.flush();
+  const { telemetry } = await start(t, { metrics: { homepage: { max_values: 1 } } });
+  await report(telemetry, "a");
   assert.equal((await telemetry.preview("homepage", "a")).stale, false);
   const { words, stale } = await telemetry.preview("homepage", "b");
   assert.match(words, /would be sent \(drawn from an earlier answer/);
@@ -261,16 +216,12 @@ test("a preview without consent takes a secret that is thrown away, and stores n
 });
 
 test("after a reset the client is another one, and what was spent stays in the ledger", async (t) => {
-  const { url } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage });
-  telemetry.record("homepage", "a");
-  await telemetry.flush();
+  const { telemetry, storage } = await start(t);
+  await report(telemetry, "a");
   const [before, { secret }] = [await telemetry.ledger(), storedState(storage)];
   await telemetry.reset();
   assert.notEqual(storedState(storage).secret, secret);
-  telemetry.record("homepage", "a");
-  assert.equal(await telemetry.flush(), true);
+  await report(telemetry, "a");
   const after = await telemetry.ledger();
   close(after.spent, 2 * before.spent);
   close(after.committed, 2 * before.committed);
@@ -279,48 +230,30 @@ test("after a reset the client is another one, and what was spent stays in the l
 });
 
 test("a reset deletes and counts what was drawn with the old secret", async (t) => {
-  const { url } = await scriptedCollector(t, () => ({ status: 503 }));
-  const storage = memoryStorage();
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage });
+  const { telemetry, storage } = await start(t, {}, UNREACHABLE);
   for (let i = 0; i < 3; i++) telemetry.record("homepage", "a");
   await until(() => telemetry.status().recorded === 3 && storedState(storage));
   await telemetry.flush(20);
   await telemetry.reset();
   assert.deepEqual(storedState(storage).outbox, { spool: [], batches: [] });
-  assert.deepEqual(telemetry.status().dropped, { "secret replaced": 3 });
+  assertStatus(telemetry, { dropped: { "secret replaced": 3 } });
 });
 
 test("forget deletes everything, says what that means, and turns the client off", async (t) => {
-  const { url, received } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage });
-  telemetry.record("homepage", "a");
-  await telemetry.flush();
+  const { telemetry, storage, received } = await start(t);
+  await report(telemetry, "a");
   const words = await telemetry.forget();
-  assert.match(
-    words,
-    /^Deleted the secret, the account and all unsent reports.*7\.72-fold \(epsilon 2\.04\)/s,
-  );
+  assert.match(words, /^Deleted the secret, the account and all unsent reports.*7\.72-fold \(epsilon 2\.04\)/s);
   assert.equal(storage.texts.size, 0);
-  telemetry.record("homepage", "a");
-  await telemetry.flush();
-  const { disabled, dropped, waiting } = telemetry.status();
-  assert.deepEqual(
-    { disabled, dropped, waiting },
-    { disabled: "forgotten", dropped: { disabled: 1 }, waiting: 0 },
-  );
+  await report(telemetry, "a");
+  assertStatus(telemetry, { disabled: "forgotten", dropped: { disabled: 1 }, waiting: 0 });
   assert.equal(received.length, 1);
-  assert.equal(storage.texts.size, 0);
   await assert.rejects(telemetry.reset(), /no state to reset/);
   assert.equal(storage.texts.size, 0);
 });
 
 test("what one tab forgets no other tab delivers or brings back", async (t) => {
-  const storage = memoryStorage();
-  const { url, received } = await scriptedCollector(t, () => ({ status: 503 }));
-  const tabs = [0, 1].map(
-    () => startTelemetry(t, { endpoint: url, storage, batchSize: 1 }).telemetry,
-  );
+  const { tabs, storage, received } = await startTabs(t, 2, { batchSize: 1 }, UNREACHABLE);
   for (const tab of tabs) tab.record("homepage", "a");
   await until(() => tabs.every((tab) => tab.status().recorded === 1) && received.length);
   await tabs[0].forget();
@@ -333,56 +266,49 @@ test("what one tab forgets no other tab delivers or brings back", async (t) => {
   await tabs[1].close();
   assert.equal(received.length, before);
   assert.equal(storage.texts.size, 0);
-  assert.deepEqual(tabs[1].status().dropped, { disabled: 2 });
+  assertStatus(tabs[1], { dropped: { disabled: 2 } });
 });
 
 test("a damaged state can be forgotten, and a new one begun", async (t) => {
-  const { url } = await scriptedCollector(t);
   const storage = memoryStorage(new Map([[STATE_KEY, "damaged"]]));
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage });
+  const { telemetry } = startTelemetry(t, { storage });
   await telemetry.flush();
   await assert.rejects(telemetry.ledger(), /is damaged/);
   await assert.rejects(telemetry.reset(), /is damaged/);
   assert.match(await telemetry.forget(), /is no longer known/);
-  const { telemetry: next } = startTelemetry(t, { endpoint: url, storage });
-  next.record("homepage", "a");
-  await next.flush();
-  assert.equal(next.status().delivered, 1);
+  const { telemetry: next } = await start(t, { storage });
+  await report(next, "a");
+  assertStatus(next, { delivered: 1 });
 });
 
 test("every damage to a state is found, and the damaged text stays", async () => {
   const storage = memoryStorage();
-  const { StateStore } = await import("../src/state.js");
-  const { makeRegistry } = await import("../src/registry.js");
   const registry = makeRegistry(buildRegistry());
-  await new StateStore(storage, registry.application).open(registry, 0);
+  await new StateStore(storage, registry.application).open(registry, "", 0);
   const whole = storage.texts.get(STATE_KEY);
   const damages = ["", "x", `${whole} `, ...Array.from(whole, (_, i) => whole.slice(0, i))];
   for (let i = 0; i < whole.length; i++) {
     const other = whole[i] === "0" ? "1" : "0";
     damages.push(whole.slice(0, i) + other + whole.slice(i + 1));
   }
-  for (const damaged of damages) {
-    assert.throws(() => parse(damaged, "state"), { name: "StorageError" });
-  }
+  for (const damaged of damages) assert.throws(() => parse(damaged, "state"), { name: "StorageError" });
   storage.texts.set(STATE_KEY, damages[5]);
-  await assert.rejects(new StateStore(storage, registry.application).open(registry, 0));
+  await assert.rejects(new StateStore(storage, registry.application).open(registry, "", 0));
   assert.equal(storage.texts.get(STATE_KEY), damages[5]);
 });
 
-test("a state of another format is refused as such, and stays", async (t) => {
+test("a state of another format is refused as such, and stays; a storage that forgets is found out", async (t) => {
   const text = "hubbub-javascript-state-9 0123 {}";
   const storage = memoryStorage(new Map([[STATE_KEY, text]]));
-  const { telemetry } = startTelemetry(t, { storage });
-  await telemetry.flush();
-  assert.match(telemetry.status().disabled, /state-9 is the format of another version/);
+  for (const [given, disabled] of [
+    [storage, /state-9 is the format of another version/],
+    [{ get: () => null, set: () => {} }, /didn't keep/],
+  ]) {
+    const { telemetry } = startTelemetry(t, { storage: given });
+    await telemetry.flush();
+    assert.match(telemetry.status().disabled, disabled);
+  }
   assert.equal(storage.texts.get(STATE_KEY), text);
-});
-
-test("a storage that forgets is found out at once", async (t) => {
-  const { telemetry } = startTelemetry(t, { storage: { get: () => null, set: () => {} } });
-  await telemetry.flush();
-  assert.match(telemetry.status().disabled, /didn't keep/);
 });
 
 test("applications that share a storage are clients of their own", async (t) => {
@@ -397,10 +323,8 @@ test("applications that share a storage are clients of their own", async (t) => 
 });
 
 test("methods work detached", async (t) => {
-  const { url } = await scriptedCollector(t);
-  const { telemetry } = startTelemetry(t, { endpoint: url });
-  const { record, flush, status, close, ledger, explain, preview, setConsent, forget, reset } =
-    telemetry;
+  const { telemetry } = await start(t);
+  const { record, flush, status, close, ledger, explain, preview, setConsent, forget, reset } = telemetry;
   record("homepage", "a");
   assert.equal(await flush(), true);
   assert.equal(status().delivered, 1);
@@ -411,22 +335,4 @@ test("methods work detached", async (t) => {
   await setConsent(true);
   assert.match(await forget(), /Deleted/);
   await close();
-});
-
-test("the last failure is told by status and to onError, whose own failure hurts nobody", async (t) => {
-  const { url } = await scriptedCollector(t, (n, { reports }) => {
-    return n ? { status: 201, body: { accepted: reports.length } } : { status: 503 };
-  });
-  const errors = [];
-  const onError = (error) => {
-    errors.push(error);
-    throw new Error("the app's own");
-  };
-  const { telemetry } = startTelemetry(t, { endpoint: url, onError });
-  telemetry.record("homepage", "a");
-  assert.equal(await telemetry.flush(), true);
-  const { lastError, delivered } = telemetry.status();
-  assert.equal(delivered, 1);
-  assert.deepEqual(errors, [lastError]);
-  assert.deepEqual([lastError.kind, lastError.status], ["status", 503]);
 });
