@@ -4,18 +4,21 @@ import { test } from "node:test";
 import { promisify } from "node:util";
 
 import { refusal } from "../src/consent.js";
-import {
-  created,
-  memoryStorage,
-  replaceGlobal,
-  scriptedCollector,
-  SILENCE,
-  startTelemetry,
-  STATE_KEY,
-  storedState,
-} from "../testing/collecting.js";
+import { assertStatus, created, memoryStorage, replaceGlobal, report, SILENCE } from "../testing/collecting.js";
+import { start, startTelemetry, STATE_KEY, storedState } from "../testing/collecting.js";
 import { buildRegistry } from "../testing/making.js";
 import { until } from "../testing/waiting.js";
+
+const WITHDRAWN = "consent withdrawn";
+const EMPTY = { spool: [], batches: [] };
+const UNREACHABLE = () => ({ status: 503 });
+
+/** Let a storage fail until the returned function is called. */
+function breakdown(storage) {
+  const { set } = storage;
+  storage.set = () => Promise.reject(new Error("the disk is full"));
+  return () => void (storage.set = set);
+}
 
 test("a user can refuse by the environment, and a browser by Global Privacy Control", () => {
   assert.equal(refusal(false, {}), "no consent");
@@ -59,23 +62,13 @@ test("a browser's Global Privacy Control is honoured", (t) => {
   replaceGlobal(t, "navigator", { globalPrivacyControl: true });
   const { telemetry } = startTelemetry(t, {});
   telemetry.record("homepage", "a");
-  const { disabled, waiting } = telemetry.status();
-  assert.deepEqual(
-    { disabled, waiting },
-    { disabled: "Global Privacy Control is set", waiting: 0 },
-  );
+  assertStatus(telemetry, { disabled: "Global Privacy Control is set", waiting: 0 });
 });
 
 test("consent withdrawn stops at once and deletes what is unsent; secret and account stay", async (t) => {
-  const { url, received, counts } = await scriptedCollector(t, () => SILENCE);
-  const storage = memoryStorage();
-  const { telemetry } = startTelemetry(t, {
-    endpoint: url,
-    storage,
-    batchSize: 2,
-    timeoutMillis: 600_000,
-  });
-  for (const value of ["a", "b"]) telemetry.record("homepage", value);
+  const options = { batchSize: 2, timeoutMillis: 600_000 };
+  const { telemetry, storage, received, counts } = await start(t, options, () => SILENCE);
+  for (const value of "ab") telemetry.record("homepage", value);
   await until(() => received.length === 1);
   telemetry.record("homepage", "c");
   const before = storedState(storage);
@@ -83,92 +76,67 @@ test("consent withdrawn stops at once and deletes what is unsent; secret and acc
   telemetry.record("homepage", "d");
   await withdrawn;
   await until(() => counts.hungUp === 1);
-  const { waiting, dropped, disabled } = telemetry.status();
-  assert.deepEqual({ waiting, disabled }, { waiting: 0, disabled: "no consent" });
-  assert.deepEqual(dropped, { "consent withdrawn": 3 });
-  const { secret, account, outbox } = storedState(storage);
-  assert.deepEqual([secret, account], [before.secret, before.account]);
-  assert.deepEqual(outbox, { spool: [], batches: [] });
+  assertStatus(telemetry, { waiting: 0, disabled: "no consent", dropped: { [WITHDRAWN]: 3 } });
+  assert.deepEqual(storedState(storage), { ...before, outbox: EMPTY });
   assert.equal(await telemetry.flush(), true);
   assert.equal(received.length, 1);
 });
 
 test("consent given again goes on with the same account, and given late begins one", async (t) => {
-  const { url, received } = await scriptedCollector(t);
-  const storage = memoryStorage();
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage, consent: false });
+  const { telemetry, storage, reports } = await start(t, { consent: false });
   telemetry.record("homepage", "never");
   assert.equal(storage.texts.size, 0);
   await telemetry.setConsent(true);
-  telemetry.record("homepage", "a");
-  await telemetry.flush();
+  await report(telemetry, "a");
   await telemetry.setConsent(false);
   telemetry.record("homepage", "never");
   await telemetry.setConsent(true);
-  telemetry.record("homepage", "a");
-  await telemetry.flush();
-  const { recorded, delivered, dropped, disabled } = telemetry.status();
-  assert.deepEqual(
-    { recorded, delivered, dropped, disabled },
-    { recorded: 2, delivered: 2, dropped: {}, disabled: null },
-  );
+  await report(telemetry, "a");
+  assertStatus(telemetry, { recorded: 2, delivered: 2, dropped: {}, disabled: null });
   assert.equal(storedState(storage).account.entries[0].answers, 1);
-  assert.equal(
-    new Set(received.flatMap(({ batch }) => batch.reports.map((r) => r.cohort))).size,
-    1,
-  );
+  assert.equal(new Set(reports().map(({ cohort }) => cohort)).size, 1);
 });
 
 test("consent that changes its mind often ends as it was said last", async (t) => {
-  const { url } = await scriptedCollector(t);
   for (const last of [true, false]) {
-    const { telemetry } = startTelemetry(t, { endpoint: url });
+    const { telemetry } = await start(t);
     for (const consent of [false, true, false, true, !last]) telemetry.setConsent(consent);
     await telemetry.setConsent(last);
-    telemetry.record("homepage", "a");
-    await telemetry.flush();
-    assert.equal(telemetry.status().recorded, Number(last));
-    assert.equal(telemetry.status().disabled, last ? null : "no consent");
+    await report(telemetry, "a");
+    assertStatus(telemetry, { recorded: Number(last), disabled: last ? null : "no consent" });
   }
 });
 
 test("what was recorded before a no is never sent after a yes, even if it can't be deleted at once", async (t) => {
-  const { url, received } = await scriptedCollector(t, (_, { reports }) => {
-    return open ? created(reports.length) : { status: 503 };
-  });
   let open = false;
-  const storage = memoryStorage();
-  const registry = buildRegistry({ before: {}, after: {} });
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage, registry });
+  const script = (_, { reports }) => (open ? created(reports.length) : { status: 503 });
+  const started = await start(t, { metrics: { before: {}, after: {} } }, script);
+  const { telemetry, storage, received, reports } = started;
   telemetry.record("before", "a");
   await until(() => telemetry.status().recorded === 1);
-  const { set } = storage;
-  storage.set = () => Promise.reject(new Error("the disk is full"));
+  const mend = breakdown(storage);
   await telemetry.setConsent(false);
   received.length = 0;
   open = true;
   telemetry.setConsent(true);
   await until(() => telemetry.status().disabled !== null);
-  storage.set = set;
+  mend();
   await until(() => telemetry.status().disabled === null);
   telemetry.record("after", "a");
   assert.equal(await telemetry.flush(), true);
-  const sent = received.flatMap(({ batch }) => batch.reports.map(({ metric }) => metric));
-  assert.deepEqual(sent, ["after"]);
-  assert.deepEqual(telemetry.status().dropped, { "consent withdrawn": 1 });
+  assert.deepEqual(reports().map(({ metric }) => metric), ["after"]);
+  assertStatus(telemetry, { dropped: { [WITHDRAWN]: 1 } });
 });
 
 /** A storage with the unsent reports of an earlier run: one in a batch, two in the spool. */
 async function storageWithUnsent(t) {
-  const storage = memoryStorage();
-  const { url, received } = await scriptedCollector(t, () => ({ status: 503 }));
-  const run = startTelemetry(t, { endpoint: url, storage, batchMillis: 600_000 }).telemetry;
-  run.record("homepage", "a");
-  assert.equal(await run.flush(30), false);
+  const { telemetry, storage, received } = await start(t, { batchMillis: 600_000 }, UNREACHABLE);
+  telemetry.record("homepage", "a");
+  assert.equal(await telemetry.flush(30), false);
   await until(() => received.length);
-  for (const value of ["b", "c"]) run.record("homepage", value);
-  await until(() => run.status().recorded === 3);
-  await run.close(1);
+  for (const value of "bc") telemetry.record("homepage", value);
+  await until(() => telemetry.status().recorded === 3);
+  await telemetry.close(1);
   const { outbox } = storedState(storage);
   assert.deepEqual([outbox.batches.length, outbox.spool.length], [1, 2]);
   return storage;
@@ -182,42 +150,37 @@ test("a no deletes what earlier runs didn't send, and a start without an answer 
   assert.deepEqual(storedState(storage), before);
   await telemetry.setConsent(false);
   await telemetry.close();
-  assert.deepEqual(telemetry.status().dropped, { "consent withdrawn": 3 });
-  assert.deepEqual(storedState(storage), { ...before, outbox: { spool: [], batches: [] } });
+  assertStatus(telemetry, { dropped: { [WITHDRAWN]: 3 } });
+  assert.deepEqual(storedState(storage), { ...before, outbox: EMPTY });
 });
 
 test("a no that can't delete goes on trying, though nobody agrees", async (t) => {
   const storage = await storageWithUnsent(t);
-  const { set } = storage;
-  let failures = 0;
-  storage.set = () => Promise.reject(new Error(`the disk is full ${failures++}`));
+  const mend = breakdown(storage);
   const { telemetry, logged } = startTelemetry(t, { storage, consent: false });
+  const failing = t.mock.method(storage, "set");
   telemetry.setConsent(false);
-  await until(() => failures >= 3);
-  storage.set = set;
+  await until(() => failing.mock.callCount() >= 3);
+  mend();
   await until(() => !storedState(storage).outbox.spool.length);
-  assert.deepEqual(storedState(storage).outbox.batches, []);
-  assert.deepEqual(telemetry.status().dropped, { "consent withdrawn": 3 });
+  assert.deepEqual(storedState(storage).outbox, EMPTY);
+  assertStatus(telemetry, { dropped: { [WITHDRAWN]: 3 } });
   assert.match(logged.join(), /the storage failed and is tried again/);
 });
 
 test("what a no couldn't delete isn't sent after a yes", async (t) => {
   const storage = await storageWithUnsent(t);
-  const { set } = storage;
-  storage.set = () => Promise.reject(new Error("the disk is full"));
-  const { url, received } = await scriptedCollector(t);
-  const registry = buildRegistry({ homepage: {}, after: {} });
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage, registry, consent: false });
+  const mend = breakdown(storage);
+  const { telemetry, reports } = await start(t, { storage, metrics: { homepage: {}, after: {} }, consent: false });
   telemetry.setConsent(false);
   await telemetry.setConsent(true);
-  assert.match(String(telemetry.status().disabled), /the disk is full/);
-  storage.set = set;
+  assertStatus(telemetry, { disabled: "the disk is full" });
+  mend();
   await until(() => telemetry.status().disabled === null);
   telemetry.record("after", "a");
   assert.equal(await telemetry.flush(), true);
-  const sent = received.flatMap(({ batch }) => batch.reports.map(({ metric }) => metric));
-  assert.deepEqual(sent, ["after"]);
-  assert.equal(telemetry.status().dropped["consent withdrawn"], 3);
+  assert.deepEqual(reports().map(({ metric }) => metric), ["after"]);
+  assertStatus(telemetry, { dropped: { [WITHDRAWN]: 3 } });
 });
 
 test("a no leaves a damaged state as it is", async (t) => {
@@ -233,20 +196,15 @@ test("what was withdrawn before the state is open isn't recorded, and no state i
   const { telemetry } = startTelemetry(t, { storage });
   telemetry.record("homepage", "a");
   await telemetry.setConsent("maybe");
-  const { dropped, disabled, waiting } = telemetry.status();
-  assert.deepEqual(
-    { dropped, disabled, waiting },
-    { dropped: { "consent withdrawn": 1 }, disabled: "no consent", waiting: 0 },
-  );
+  assertStatus(telemetry, { dropped: { [WITHDRAWN]: 1 }, disabled: "no consent", waiting: 0 });
   assert.ok(!JSON.stringify([...storage.texts]).includes('spool":[{'));
 });
 
 test("a telemetry that was closed stays closed, whatever the user agrees to", async (t) => {
-  const { url } = await scriptedCollector(t, (_, { reports }) => created(reports.length));
-  const { telemetry } = startTelemetry(t, { endpoint: url });
+  const { telemetry } = await start(t);
   await telemetry.close();
   await telemetry.setConsent(false);
   await telemetry.setConsent(true);
   telemetry.record("homepage", "a");
-  assert.deepEqual(telemetry.status().dropped, { closed: 1 });
+  assertStatus(telemetry, { dropped: { closed: 1 } });
 });

@@ -10,25 +10,13 @@ import { OptionError } from "../src/errors.js";
 import { dropOff, emptyOutbox, isSent } from "../src/outbox.js";
 import { makeRegistry } from "../src/registry.js";
 import { periodAt, sampleNumber } from "../src/schedule.js";
-import {
-  checkSwitch,
-  NOT_SAMPLED,
-  parseSwitch,
-  parseVerifyKey,
-  rateOf,
-  SWITCHED_OFF,
-  SwitchError,
-} from "../src/switch.js";
-import {
-  memoryStorage,
-  scriptedCollector,
-  startTelemetry,
-  storedState,
-} from "../testing/collecting.js";
+import { checkSwitch, NOT_SAMPLED, parseSwitch, parseVerifyKey, rateOf } from "../src/switch.js";
+import { SWITCHED_OFF, SwitchError } from "../src/switch.js";
+import { assertStatus, memoryStorage, report, start, startTelemetry, storedState } from "../testing/collecting.js";
 import { APPLICATION, buildRegistry, vectors } from "../testing/making.js";
 
 const DAY = 86_400_000;
-const registry = buildRegistry({ homepage: {}, theme: {} });
+const metrics = { homepage: {}, theme: {} };
 const off = (...names) => names.map((metric) => ({ metric, rate: 0 }));
 
 function document(rates = [], issued = "2026-11-27T09:30:00Z") {
@@ -65,9 +53,17 @@ async function hosting(t, body) {
   return host;
 }
 
-async function start(t, host, options = {}) {
-  const { url } = await scriptedCollector(t);
-  return startTelemetry(t, { registry, endpoint: url, switch: host.url, ...options });
+/** Start a client that asks for a hosted file. */
+function startFor(t, host, options = {}) {
+  return start(t, { metrics, switch: host.url, ...options });
+}
+
+/** Record and send, one after the other: the switch is asked for after a delivery. */
+async function send(telemetry, ...names) {
+  for (const name of names) {
+    telemetry.record(name, "a");
+    assert.equal(await telemetry.flush(), true);
+  }
 }
 
 /** Have the switch asked for a day ago. */
@@ -83,11 +79,7 @@ test("files mean what the vectors say", async () => {
     try {
       const parsed = parseSwitch(bytes);
       await checkSwitch(parsed, application, key && parseVerifyKey(key), now * 1_000);
-      found = rates?.map(([metric, version]) => [
-        metric,
-        version,
-        rateOf(parsed.document, metric, version),
-      ]);
+      found = rates?.map(([metric, version]) => [metric, version, rateOf(parsed.document, metric, version)]);
     } catch (error) {
       assert.ok(error instanceof SwitchError, `${name}: ${error}`);
     }
@@ -105,16 +97,13 @@ test("samples are those of the vectors", () => {
 
 test("a metric that is off is neither recorded nor charged, and its waiting reports are dropped", async (t) => {
   const host = await hosting(t, document(off("homepage")));
-  const storage = memoryStorage();
-  const { telemetry, logged } = await start(t, host, { storage });
+  const { telemetry, storage, logged } = await startFor(t, host);
   telemetry.record("theme", "a");
-  telemetry.record("homepage", "a"); // whose cohort for life shares no batch
-  assert.equal(await telemetry.flush(), true);
-  assert.equal(telemetry.status().delivered, 1);
+  await report(telemetry, "a"); // whose cohort for life shares no batch
+  assertStatus(telemetry, { delivered: 1 });
   const before = await telemetry.ledger();
-  telemetry.record("homepage", "b");
-  assert.equal(await telemetry.flush(), true);
-  assert.deepEqual(telemetry.status().dropped, { [SWITCHED_OFF]: 2 });
+  await report(telemetry, "b");
+  assertStatus(telemetry, { dropped: { [SWITCHED_OFF]: 2 } });
   assert.deepEqual(await telemetry.ledger(), before);
   assert.equal((await telemetry.preview("homepage", "b")).refusal, SWITCHED_OFF);
   assert.equal(host.requests.length, 1);
@@ -124,49 +113,39 @@ test("a metric that is off is neither recorded nor charged, and its waiting repo
 
 test("what is off stays off after a restart, and costs nothing when it is on again", async (t) => {
   const host = await hosting(t, document(off("homepage")));
-  const storage = memoryStorage();
-  const { telemetry: first } = await start(t, host, { storage });
-  first.record("homepage", "a");
-  await first.flush();
+  const { telemetry: first, storage } = await startFor(t, host);
+  await report(first, "a");
   const before = await first.ledger();
   await first.close();
-  const { telemetry: second } = await start(t, host, { storage });
-  second.record("homepage", "a");
-  await second.flush();
-  assert.deepEqual(second.status().dropped, { [SWITCHED_OFF]: 1 });
+  const { telemetry: second } = await startFor(t, host, { storage });
+  await report(second, "a");
+  assertStatus(second, { dropped: { [SWITCHED_OFF]: 1 } });
   await second.close();
   host.body = document();
   await letADayPass(t);
-  const { telemetry: third } = await start(t, host, { storage });
-  third.record("homepage", "a"); // all is off: it asks where it would have sent
-  await third.flush();
-  third.record("homepage", "a");
-  await third.flush();
-  assert.equal(third.status().delivered, 1);
+  const { telemetry: third } = await startFor(t, host, { storage });
+  await report(third, "a"); // all is off: it asks where it would have sent
+  await report(third, "a");
+  assertStatus(third, { delivered: 1 });
   assert.equal((await third.ledger()).committed, before.committed);
   assert.equal(host.requests.length, 2);
 });
 
 test("an app without a switch asks for none and obeys none", async (t) => {
   const host = await hosting(t, document(off("homepage")));
-  const storage = memoryStorage();
-  const { telemetry: first } = await start(t, host, { storage });
-  first.record("homepage", "a");
-  await first.flush();
+  const { telemetry: first, storage } = await startFor(t, host);
+  await report(first, "a");
   await first.close();
-  const { telemetry: second } = await start(t, host, { storage, switch: undefined });
-  second.record("homepage", "a");
-  await second.flush();
-  assert.equal(second.status().delivered, 1);
+  const { telemetry: second } = await startFor(t, host, { storage, switch: undefined });
+  await report(second, "a");
+  assertStatus(second, { delivered: 1 });
   assert.equal(host.requests.length, 1);
 });
 
 test("a client is in the samples above its number and outside of the others", async (t) => {
   const host = await hosting(t, document());
-  const storage = memoryStorage();
-  const { telemetry } = await start(t, host, { storage });
-  telemetry.record("homepage", "a");
-  await telemetry.flush();
+  const { telemetry, storage } = await startFor(t, host);
+  await report(telemetry, "a");
   const number = sampleNumber("homepage", APPLICATION, fromHex(storedState(storage).secret));
   for (const [rate, reason] of [
     [number, NOT_SAMPLED],
@@ -174,8 +153,7 @@ test("a client is in the samples above its number and outside of the others", as
   ]) {
     host.body = document([{ metric: "homepage", rate }]);
     await letADayPass(t);
-    telemetry.record("theme", "a");
-    await telemetry.flush();
+    await send(telemetry, "theme");
     assert.equal((await telemetry.preview("homepage", "a")).refusal, reason);
   }
 });
@@ -196,12 +174,9 @@ test("a client that gets no switch that it may obey goes on as before", async (t
   for (const [why, answers] of Object.entries(wrong)) {
     for (const answer of answers) {
       const host = Object.assign(await hosting(t, signed(body)), answer);
-      const { telemetry, logged } = await start(t, host, { switchKey: PUBLIC });
-      for (const value of ["a", "b"]) {
-        telemetry.record("homepage", value);
-        assert.equal(await telemetry.flush(), true);
-      }
-      assert.equal(telemetry.status().delivered, 2);
+      const { telemetry, logged } = await startFor(t, host, { switchKey: PUBLIC });
+      await send(telemetry, "homepage", "homepage");
+      assertStatus(telemetry, { delivered: 2 });
       assert.deepEqual(logged, [`hubbub: the switch stays as it was: ${why}`]);
       assert.equal(host.requests.length, 1); // once a day, also after a failure
     }
@@ -210,23 +185,17 @@ test("a client that gets no switch that it may obey goes on as before", async (t
 
 test("an older signed file replaces no later one", async (t) => {
   const host = await hosting(t, signed(document(off("homepage"))));
-  const { telemetry, logged } = await start(t, host, { switchKey: PUBLIC });
-  for (const issued of ["2026-11-27T09:30:00Z", "2026-11-27T09:29:59Z"]) {
-    telemetry.record("theme", "a");
-    await telemetry.flush();
-    telemetry.record("homepage", "a");
-    await telemetry.flush();
+  const { telemetry, logged } = await startFor(t, host, { switchKey: PUBLIC });
+  for (const refused of [0, 1]) {
+    await send(telemetry, "theme", "homepage");
     host.body = signed(document([], "2026-11-27T09:29:59Z"));
     await letADayPass(t);
-    assert.deepEqual(logged.length, Number(issued !== "2026-11-27T09:30:00Z"));
+    assert.deepEqual(logged.length, refused);
   }
-  assert.deepEqual(telemetry.status().dropped, { [SWITCHED_OFF]: 2 });
+  assertStatus(telemetry, { dropped: { [SWITCHED_OFF]: 2 } });
   host.body = signed(document([], "2026-11-27T09:30:01Z"));
-  telemetry.record("theme", "a");
-  await telemetry.flush();
-  telemetry.record("homepage", "a");
-  await telemetry.flush();
-  assert.deepEqual(telemetry.status().dropped, { [SWITCHED_OFF]: 2 });
+  await send(telemetry, "theme", "homepage");
+  assertStatus(telemetry, { dropped: { [SWITCHED_OFF]: 2 } });
 });
 
 test("what another key signed, or none, isn't obeyed, and takes nothing from the app's own", async (t) => {
@@ -235,11 +204,8 @@ test("what another key signed, or none, isn't obeyed, and takes nothing from the
   const storage = memoryStorage();
   const visit = async (body, switchKey, status = "200 OK") => {
     const host = Object.assign(await hosting(t, body), { status });
-    const { telemetry } = await start(t, host, { storage, switchKey });
-    for (const metric of ["theme", "homepage"]) {
-      telemetry.record(metric, "a");
-      await telemetry.flush();
-    }
+    const { telemetry } = await startFor(t, host, { storage, switchKey });
+    await send(telemetry, "theme", "homepage");
     await telemetry.close();
     return telemetry.status().dropped;
   };
@@ -263,13 +229,9 @@ test("a file from the future, or with a rate that singles clients out, is ignore
     [document(off("homepage"), "9999-12-31T00:00:00Z"), /issued = "9999.*Z": must be at most 20.*Z, a day/],
     [tooSmall, /rates\[0\]\.rate = 1e-12: must be 0, or a number from 0\.001 to below 1/],
   ]) {
-    const host = await hosting(t, body);
-    const { telemetry, logged } = await start(t, host);
-    for (const value of ["a", "b"]) {
-      telemetry.record("homepage", value);
-      await telemetry.flush();
-    }
-    assert.equal(telemetry.status().delivered, 2);
+    const { telemetry, logged } = await startFor(t, await hosting(t, body));
+    await send(telemetry, "homepage", "homepage");
+    assertStatus(telemetry, { delivered: 2 });
     assert.match(logged.join(), why);
   }
 });
@@ -277,21 +239,18 @@ test("a file from the future, or with a rate that singles clients out, is ignore
 test("samples are drawn anew in each period, and a client that is new waits in no sample either", async (t) => {
   t.mock.timers.enable({ apis: ["Date"], now: 20_000 * DAY });
   const once = { mode: "once", f: 0, period_days: 1 };
-  const weekly = buildRegistry({ homepage: { ...once, period_days: 7 }, theme: once });
+  const weekly = { homepage: { ...once, period_days: 7 }, theme: once };
   const host = await hosting(t, document([{ metric: "homepage", rate: 0.5 }], "2024-01-01T00:00:00Z"));
-  const storage = memoryStorage();
-  const { telemetry } = await start(t, host, { registry: weekly, storage });
-  telemetry.record("theme", "a");
-  await telemetry.flush();
+  const { telemetry, storage } = await startFor(t, host, { metrics: weekly });
+  await send(telemetry, "theme");
   const secret = fromHex(storedState(storage).secret);
-  const metric = makeRegistry(weekly).metrics.get("homepage");
+  const metric = makeRegistry(buildRegistry(weekly)).metrics.get("homepage");
   const expected = [];
   const reported = [];
   for (let day = 20_000; day < 20_000 + 30 * 7; day++) {
     t.mock.timers.setTime(day * DAY);
     const before = telemetry.status().delivered;
-    telemetry.record("homepage", "a");
-    await telemetry.flush();
+    await report(telemetry, "a");
     if (telemetry.status().delivered > before) reported.push(day);
     const { number, firstDay } = periodAt(metric, secret, day * 86_400);
     const isSampled = sampleNumber("homepage", APPLICATION, secret, number) < 0.5;
@@ -303,7 +262,7 @@ test("samples are drawn anew in each period, and a client that is new waits in n
 
 test("a client that sends nothing asks nothing", async (t) => {
   const host = await hosting(t, document());
-  const { telemetry } = startTelemetry(t, { registry, switch: host.url });
+  const { telemetry } = startTelemetry(t, { switch: host.url });
   await telemetry.flush();
   telemetry.record("homepage", "a");
   assert.equal(await telemetry.flush(50), false); // nobody is there
@@ -313,11 +272,10 @@ test("a client that sends nothing asks nothing", async (t) => {
 test("requests of all clients are the same, and carry neither key nor mark", async (t) => {
   const host = await hosting(t, document());
   host.fields = `Set-Cookie: id=1\r\nETag: "1"\r\nLast-Modified: Fri, 27 Nov 2026 00:00:00 GMT\r\n`;
-  for (const storage of [memoryStorage(), memoryStorage()]) {
-    const { telemetry } = await start(t, host, { storage, ingestKey: "hub_ingest_x" });
-    for (const value of ["a", "b"]) {
-      telemetry.record("homepage", value);
-      await telemetry.flush();
+  for (let client = 0; client < 2; client++) {
+    const { telemetry } = await startFor(t, host, { ingestKey: "hub_ingest_x" });
+    for (const value of "ab") {
+      await report(telemetry, value);
       await letADayPass(t);
     }
   }
@@ -352,9 +310,6 @@ test("a report of today that may have arrived is remembered when it is dropped",
     { id: null, origin: "", day: 0, reports: [report], lease: null },
   ];
   assert.equal(dropOff(outbox, (metric) => metric === "homepage", DAY), 2);
-  assert.deepEqual(
-    outbox.batches.map((batch) => batch.reports.map(({ metric }) => metric)),
-    [["theme"]],
-  );
+  assert.deepEqual(outbox.batches.map((batch) => batch.reports.map(({ metric }) => metric)), [["theme"]]);
   assert.ok(isSent(outbox, "homepage", DAY));
 });
