@@ -53,60 +53,38 @@ export function bernoulli(low, high, selector, stream) {
   const { length } = selector;
   const result = new Uint8Array(length);
   const undecided = new Uint8Array(length).fill(0xff);
-  if (low.certain || high.certain) settleCertain(low, high, selector, undecided, result);
+  // Lanes whose chance is 1 need no coin.
+  if (low.certain || high.certain) {
+    for (let i = 0; i < length; i++) {
+      result[i] = (high.certain ? selector[i] : 0) | (low.certain ? ~selector[i] : 0);
+      undecided[i] &= ~result[i];
+    }
+  }
   const drawn = new Uint8Array(length * Math.max(1, Math.floor(PORTION / length)));
   let at = drawn.length;
-  for (let round = 0; keepThoseWithDigits(low, high, round, selector, undecided); round++) {
+  for (let round = 0; ; round++) {
+    // Lanes whose chance has no digits from this round on are 0.
+    const lowGoesOn = round < low.digits.length ? -1 : 0;
+    const highGoesOn = round < high.digits.length ? -1 : 0;
+    let any = 0;
+    for (let i = 0; i < length; i++) {
+      undecided[i] &= (selector[i] & highGoesOn) | (~selector[i] & lowGoesOn);
+      any |= undecided[i];
+    }
+    if (!any) return result;
     if (at === drawn.length) {
       stream.fill(drawn);
       at = 0;
     }
-    const digits = { low: low.digits[round], high: high.digits[round] };
-    compareDigit(digits, selector, drawn.subarray(at, at + length), undecided, result);
+    // Lanes whose drawn digit differs from their chance's are decided: 1 if the chance's is the 1.
+    const lowDigit = -(low.digits[round] ?? 0);
+    const highDigit = -(high.digits[round] ?? 0);
+    for (let i = 0; i < length; i++) {
+      const wanted = (selector[i] & highDigit) | (~selector[i] & lowDigit);
+      const differ = undecided[i] & (drawn[at + i] ^ wanted);
+      result[i] |= differ & wanted;
+      undecided[i] &= ~differ;
+    }
     at += length;
-  }
-  return result;
-}
-
-/**
- * Set the lanes whose chance is 1, without looking at a coin.
- * @param {Chance} low @param {Chance} high @param {Uint8Array} selector @param {Uint8Array} undecided
- * @param {Uint8Array} result
- */
-function settleCertain(low, high, selector, undecided, result) {
-  for (let i = 0; i < selector.length; i++) {
-    result[i] = (high.certain ? selector[i] : 0) | (low.certain ? ~selector[i] : 0);
-    undecided[i] &= ~result[i];
-  }
-}
-
-/**
- * Leave undecided only lanes whose chance has digits from this round on; the others are 0.
- * @param {Chance} low @param {Chance} high @param {number} round @param {Uint8Array} selector
- * @param {Uint8Array} undecided @returns {boolean} whether any lane is still undecided
- */
-function keepThoseWithDigits(low, high, round, selector, undecided) {
-  const lowGoesOn = round < low.digits.length ? -1 : 0;
-  const highGoesOn = round < high.digits.length ? -1 : 0;
-  let any = 0;
-  for (let i = 0; i < selector.length; i++) {
-    undecided[i] &= (selector[i] & highGoesOn) | (~selector[i] & lowGoesOn);
-    any |= undecided[i];
-  }
-  return any !== 0;
-}
-
-/**
- * Decide the lanes whose drawn digit differs from their chance's: 1 if the chance's is the 1.
- * @param {{low: number, high: number}} digits undefined behind the last is as good as 0
- * @param {Uint8Array} selector @param {Uint8Array} drawn @param {Uint8Array} undecided
- * @param {Uint8Array} result
- */
-function compareDigit(digits, selector, drawn, undecided, result) {
-  for (let i = 0; i < selector.length; i++) {
-    const wanted = (selector[i] & -digits.high) | (~selector[i] & -digits.low);
-    const differ = undecided[i] & (drawn[i] ^ wanted);
-    result[i] |= differ & wanted;
-    undecided[i] &= ~differ;
   }
 }

@@ -6,10 +6,18 @@
  */
 
 const RATE = 136;
-const ROUNDS = 24;
 
-const { rotations, permuted } = rhoAndPi();
-const roundConstants = iotaConstants();
+/** By how much each lane turns (rho), and where it goes (pi): lane x + 5 y. */
+const ROTATIONS = [0, 1, 62, 28, 27, 36, 44, 6, 55, 20, 3, 10, 43, 25, 39, 41, 45, 15, 21, 8, 18, 2, 61, 56, 14];
+const PERMUTED = [0, 10, 20, 5, 15, 16, 1, 11, 21, 6, 7, 17, 2, 12, 22, 23, 8, 18, 3, 13, 14, 24, 9, 19, 4];
+/** Of each round (iota), low and high word. */
+const ROUND_CONSTANTS = [
+  ...[[0x1, 0], [0x8082, 0], [0x808a, 0x80000000], [0x80008000, 0x80000000], [0x808b, 0], [0x80000001, 0]],
+  ...[[0x80008081, 0x80000000], [0x8009, 0x80000000], [0x8a, 0], [0x88, 0], [0x80008009, 0], [0x8000000a, 0]],
+  ...[[0x8000808b, 0], [0x8b, 0x80000000], [0x8089, 0x80000000], [0x8003, 0x80000000], [0x8002, 0x80000000]],
+  ...[[0x80, 0x80000000], [0x800a, 0], [0x8000000a, 0x80000000], [0x80008081, 0x80000000]],
+  ...[[0x8080, 0x80000000], [0x80000001, 0], [0x80008008, 0x80000000]],
+];
 
 /** The endless output of one message. */
 export class Shake256 {
@@ -61,14 +69,13 @@ const moved = new Int32Array(50);
  * @param {Int32Array} state lane (x, y) is words 2 (x + 5 y) and one more
  */
 function keccakF(state) {
-  for (let round = 0; round < ROUNDS; round++) {
+  for (const [low, high] of ROUND_CONSTANTS) {
     theta(state);
     for (let lane = 0; lane < 25; lane++) {
-      const low = state[2 * lane];
-      const high = state[2 * lane + 1];
-      const by = rotations[lane] & 31;
-      const swap = rotations[lane] >> 5;
-      const to = 2 * permuted[lane];
+      const [low, high] = [state[2 * lane], state[2 * lane + 1]];
+      const by = ROTATIONS[lane] & 31;
+      const swap = ROTATIONS[lane] >> 5;
+      const to = 2 * PERMUTED[lane];
       // A shift by 32 is a shift by 0 in JavaScript, so the word's other end is shifted in two steps.
       moved[to + swap] = (low << by) | ((high >>> 1) >>> (31 - by));
       moved[to + 1 - swap] = (high << by) | ((low >>> 1) >>> (31 - by));
@@ -78,8 +85,8 @@ function keccakF(state) {
       for (let i = row + 6; i < row + 8; i++) state[i] = moved[i] ^ (~moved[i + 2] & moved[i - 6]);
       for (let i = row + 8; i < row + 10; i++) state[i] = moved[i] ^ (~moved[i - 8] & moved[i - 6]);
     }
-    state[0] ^= roundConstants[2 * round];
-    state[1] ^= roundConstants[2 * round + 1];
+    state[0] ^= low;
+    state[1] ^= high;
   }
 }
 
@@ -98,34 +105,4 @@ function theta(state) {
       state[at + 1] ^= high;
     }
   }
-}
-
-/** Return by how much each lane turns (rho), and where it goes (pi). */
-function rhoAndPi() {
-  const rotations = new Uint8Array(25);
-  const permuted = new Uint8Array(25);
-  let [x, y] = [1, 0];
-  for (let t = 0; t < 24; t++) {
-    rotations[x + 5 * y] = (((t + 1) * (t + 2)) / 2) % 64;
-    [x, y] = [y, (2 * x + 3 * y) % 5];
-  }
-  for (let lane = 0; lane < 25; lane++) {
-    const [column, row] = [lane % 5, Math.floor(lane / 5)];
-    permuted[lane] = row + 5 * ((2 * column + 3 * row) % 5);
-  }
-  return { rotations, permuted };
-}
-
-/** Return the round constants, low and high word by turns, from their shift register. */
-function iotaConstants() {
-  const constants = new Int32Array(2 * ROUNDS);
-  let register = 1;
-  for (let round = 0; round < ROUNDS; round++) {
-    for (let j = 0; j < 7; j++) {
-      const bit = (1 << j) - 1;
-      if (register & 1) constants[2 * round + (bit >> 5)] ^= 1 << (bit & 31);
-      register = (register << 1) ^ (register & 0x80 ? 0x171 : 0);
-    }
-  }
-  return constants;
 }
