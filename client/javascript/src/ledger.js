@@ -18,11 +18,11 @@ export const REPORTED_TODAY = "already reported today";
 export const REPLACED_BY_NEWER = "replaced by a newer report";
 export const WAITING = "waiting for its first period";
 export const NOT_CHOSEN = "another metric of its group is answered";
-export const TOO_MANY_ANSWERS = "more periods than max_periods";
-export const OVER_BUDGET = "over the lifetime budget";
-export const REDEFINED = "definition changed without a new version";
-export const EXPIRED = "expired metric";
-export const PERIOD_OVER = "recorded in a period that is over";
+const TOO_MANY_ANSWERS = "more periods than max_periods";
+const OVER_BUDGET = "over the lifetime budget";
+const REDEFINED = "definition changed without a new version";
+const EXPIRED = "expired metric";
+const PERIOD_OVER = "recorded in a period that is over";
 
 /** Refusals of recordings that have nothing to do with periods. */
 const TURNED_AWAY = new Set([EXPIRED, NOT_CHOSEN, REDEFINED]);
@@ -40,7 +40,7 @@ const TOLERANCE = 1 + 1e-9;
  * @property {number} price
  * @property {number} epsilonReport
  * @property {number} reports
- * @property {number} [spent] what these reveal, together; missing in states of version 0.1
+ * @property {number} spent what these reveal, together
  */
 
 /**
@@ -50,7 +50,6 @@ const TOLERANCE = 1 + 1e-9;
  * @property {string} metric
  * @property {number} version
  * @property {Record<string, unknown>} definition by which the answers were made
- * @property {boolean} oneTime
  * @property {boolean} alone whether all of it was recorded while a second answer was out of the
  *   question (max_values = 1), so that no change can have been seen
  * @property {number} answers how many were ever admitted
@@ -58,8 +57,7 @@ const TOLERANCE = 1 + 1e-9;
  * @property {number} first sum of the prices of those on which only times decided
  * @property {number} changed sum of the prices of the others: second and later distinct values
  * @property {number} closed what was spent by answers that are reported no more
- * @property {number} [closedApart] the same, of a version that isn't registered (any more); missing in states
- *   of version 0.1
+ * @property {number} closedApart the same, of a version that isn't registered (any more)
  * @property {number} reports of all answers
  * @property {OpenAnswer[]} open
  * @property {{digest: string | null, cohort: number, permanent: string} | null} last the answer that
@@ -113,17 +111,17 @@ export function emptyAccount() {
 }
 
 /**
- * Return what becomes of a recording, without changing the account.
+ * Return what becomes of a recording; the account stays.
  * @param {Account} account @param {Registry} registry @param {Recording} recording @returns {Decision}
  */
 export function decide(account, registry, recording) {
   const { metric, seconds, answer } = recording;
-  if (dayOf(seconds) > metric.expires) return refused(EXPIRED);
+  if (new Date(1_000 * seconds).toISOString().slice(0, 10) > metric.expires) return refused(EXPIRED);
   const entry = entryOf(account, metric);
   if (metric.group && !isChosen(account, metric.group, recording)) return refused(NOT_CHOSEN);
   if (entry && !isDefined(entry, metric)) return refused(REDEFINED);
   if (metric.memory === "period") return decidePeriod(account, registry, recording, entry);
-  if (!entry) return admitIf(roomForFirst(account, registry, metric), answer);
+  if (!entry) return admitFirst(account, registry, recording);
   if (metric.mode === "one-time") return refused(ALREADY_REPORTED);
   const { last } = entry;
   if (entry.open.some(({ digest }) => digest === answer.digest)) {
@@ -132,12 +130,11 @@ export function decide(account, registry, recording) {
     const room = entry.answers < metric.maxAnswers && roomForChange(account, registry, metric);
     return room ? { kind: "admitted", answer } : { kind: "stale", answer: last };
   }
-  return admitIf(roomForFirst(account, registry, metric), answer);
+  return admitFirst(account, registry, recording);
 }
 
 /**
- * Return what becomes of a recording of a metric with periods.
- * @param {Account} account @param {Registry} registry @param {Recording} recording
+ * @param {Account} account @param {Registry} registry @param {Recording} recording of a metric with periods
  * @param {Entry | undefined} entry @returns {Decision}
  */
 function decidePeriod(account, registry, recording, entry) {
@@ -151,41 +148,36 @@ function decidePeriod(account, registry, recording, entry) {
     return refused(isOwn && metric.mode !== "once" ? PERIOD_OVER : REPORTED_IN_PERIOD);
   }
   if (!(recording.begins ?? true) && isNewTo(account, metric)) return refused(WAITING);
-  if (firstAnswers(account, namesTogether(metric)) >= metric.maxAnswers) {
-    return refused(TOO_MANY_ANSWERS);
-  }
-  return admitIf(roomForFirst(account, registry, metric), answer);
+  // max_periods holds for a metric's name: a version that is raised doesn't start it again. All first answers count, of
+  // versions without periods, too, for these follow from times; further values would make silence depend on values.
+  const together = account.entries.filter((each) => namesTogether(metric).includes(each.metric));
+  if (sum(together.map(({ firsts }) => firsts)) >= metric.maxAnswers) return refused(TOO_MANY_ANSWERS);
+  return admitFirst(account, registry, recording);
 }
 
 /**
  * Return the last periods, by metric, because of which a recording draws no answer, as they are at its moment.
+ *
  * Metrics of a group that chooses for each period are one question here: a clock that goes back to a period in
- * which the client has another choice finds it answered.
+ * which the client has another choice finds it answered. A period is free if it begins only when the last one is over.
+ * This holds between versions, and where these have other periods: no two periods that a client answers share a day,
+ * nor does a version that is raised within one answer once more in it. While the clock is before the last period
+ * nothing is drawn, but only for the length of a period: a clock that was wrong once must not silence a client for
+ * years.
  * @param {Account} account @param {Recording} recording @returns {Map<string, LastPeriod>}
  */
 function periodsInUse(account, recording) {
+  const { metric, seconds } = recording;
   const found = new Map();
-  for (const name of namesTogether(recording.metric)) {
-    const kept = inUse(account.periods[name], recording);
-    if (kept) found.set(name, kept);
+  for (const name of namesTogether(metric)) {
+    const last = account.periods[name];
+    if (!last || periodOf(recording).firstDay >= last.endDay) continue;
+    const isBack = seconds < inSeconds(last.firstDay);
+    const backSince = isBack ? Math.min(last.backSince ?? seconds, seconds) : null;
+    if (backSince !== null && seconds - backSince >= inSeconds(metric.periodDays)) continue;
+    found.set(name, { ...last, backSince });
   }
   return found;
-}
-
-/**
- * Return the last period as it is at this moment; null if the client may answer in another. That is one which
- * begins only when the last one is over. This holds between versions, and where these have other periods: no
- * two periods that a client answers share a day, nor does a version that is raised within one answer once more
- * in it. While the clock is before the last period nothing is drawn, but only for the length of a period: a
- * clock that was wrong once must not silence a client for years.
- * @param {LastPeriod | undefined} last @param {Recording} recording @returns {LastPeriod | null}
- */
-function inUse(last, recording) {
-  const { metric, seconds } = recording;
-  if (!last || periodOf(recording).firstDay >= last.endDay) return null;
-  if (seconds >= inSeconds(last.firstDay)) return { ...last, backSince: null };
-  const backSince = Math.min(last.backSince ?? seconds, seconds);
-  return seconds - backSince < inSeconds(metric.periodDays) ? { ...last, backSince } : null;
 }
 
 /** @param {Metric} metric @returns {readonly string[]} the metrics that have periods, and max_periods, together */
@@ -194,21 +186,11 @@ function namesTogether({ group, name }) {
 }
 
 /**
- * Return how many answers count against max_periods. That holds for a metric's name: a version that is raised
- * doesn't start it again. All first answers count, of versions without periods, too, for these follow from
- * times; further values would make silence depend on values.
- * @param {Account} account @param {readonly string[]} names
- */
-function firstAnswers({ entries }, names) {
-  return sum(entries.map((entry) => (names.includes(entry.metric) ? entry.firsts : 0)));
-}
-
-/**
  * Whether a client waits for a first period of a metric, or of others of its group. So the reports of a
  * roll-out come evenly.
  * @param {Account} account @param {Metric} metric
  */
-export function isNewTo({ periods }, metric) {
+function isNewTo({ periods }, metric) {
   return metric.mode === "once" && !namesTogether(metric).some((name) => periods[name]);
 }
 
@@ -299,7 +281,7 @@ export function countRestore(account, registry, currentPeriod) {
     } else if (metric.mode === "one-time" && !entryOf(account, metric)) {
       const entry = addEntry(account, metric);
       entry.answers = entry.firsts = 1;
-      entry.first = entry.closed = metric.price;
+      entry.first = entry.closed = entry.closedApart = metric.price;
     }
   }
 }
@@ -316,25 +298,17 @@ export function committed(account) {
  */
 export function spent(entry, { metrics }) {
   const metric = metrics.get(entry.metric);
-  const isRegistered = metric?.version === entry.version && isDefined(entry, metric);
-  return isRegistered ? spentOf(entry) : spentApart(entry);
+  const { registered, apart } = spentOf(entry);
+  return metric?.version === entry.version && isDefined(entry, metric) ? registered : apart;
 }
 
-/** @param {Entry} entry @returns {number} */
-function spentOf({ closed, open }) {
-  return closed + sum(open.map((a) => a.spent ?? Math.min(a.reports * a.epsilonReport, a.price)));
-}
-
-/** @param {Entry} entry @returns {number} */
-function spentApart({ closed, closedApart, open }) {
+/** What reports reveal of a version that is registered, and of one that isn't. @param {Entry} entry */
+function spentOf({ closed, closedApart, open }) {
   const whole = open.map((a) => (a.reports > 1 ? a.price : a.reports * a.epsilonReport));
-  return (closedApart ?? closed) + sum(whole);
+  return { registered: closed + sum(open.map((a) => a.spent)), apart: closedApart + sum(whole) };
 }
 
-/**
- * Whether a metric's reports stay within their figure whatever the history of values is.
- * @param {Metric} metric
- */
+/** Whether a metric's reports stay within their figure whatever the history of values is. @param {Metric} metric */
 export function isBounded(metric) {
   return metric.memory === "period" || isAlone(metric);
 }
@@ -344,10 +318,7 @@ function isAlone({ memory, maxAnswers }) {
   return memory === "value" && maxAnswers === 1;
 }
 
-/**
- * Return a metric's version's entry.
- * @param {Account} account @param {{name: string, version: number}} metric
- */
+/** @param {Account} account @param {{name: string, version: number}} metric */
 function entryOf(account, { name, version }) {
   return account.entries.find((entry) => entry.metric === name && entry.version === version);
 }
@@ -359,13 +330,13 @@ function addEntry(account, metric) {
     metric: metric.name,
     version: metric.version,
     definition: definitionOf(metric),
-    oneTime: metric.mode === "one-time",
     alone: isAlone(metric),
     answers: 0,
     firsts: 0,
     first: 0,
     changed: 0,
     closed: 0,
+    closedApart: 0,
     reports: 0,
     open: [],
     last: null,
@@ -386,15 +357,15 @@ function admit(entry, recording) {
   entry[isChange ? "changed" : "first"] += metric.price;
   const { epsilonReport, price } = metric;
   const digest = digestKept(metric, answer);
-  entry.open.push({ digest, price, epsilonReport, reports: 0 });
+  entry.open.push({ digest, price, epsilonReport, reports: 0, spent: 0 });
   // What is reported once is never repeated, so nothing of it is kept.
   if (metric.mode === "longitudinal") entry.last = answer;
   if (entry.last && metric.memory === "period") entry.endDay = periodOf(recording).endDay;
 }
 
 /**
- * Return what is kept of a value to recognize it. For a one-time metric that isn't needed, and with the secret
- * a digest would reveal which of a few values it was.
+ * What is kept of a value to recognize it. For a one-time metric that isn't needed, and with the secret a digest would
+ * reveal which of a few values it was.
  * @param {Metric} metric @param {Recording["answer"]} answer
  */
 function digestKept({ mode }, { digest }) {
@@ -409,10 +380,8 @@ function close(entry) {
 
 /** @param {Entry} entry */
 function closeAnswers(entry) {
-  const [closed, closedApart] = [spentOf(entry), spentApart(entry)];
-  entry.closed = closed;
-  entry.closedApart = closedApart;
-  entry.open = [];
+  const { registered: closed, apart: closedApart } = spentOf(entry);
+  Object.assign(entry, { closed, closedApart, open: [] });
 }
 
 /**
@@ -420,13 +389,9 @@ function closeAnswers(entry) {
  * answer already, because the group had other metrics then.
  * @param {Account} account @param {Readonly<import("./registry.js").Group>} group @param {Recording} recording
  */
-function isChosen(account, group, recording) {
-  if (recording.isChosen === false) return false;
-  const { name } = recording.metric;
-  const others = account.entries.filter(({ metric }) => {
-    return metric !== name && group.metrics.includes(metric);
-  });
-  return group.choice === "period" || !others.some(({ answers }) => answers > 0);
+function isChosen(account, group, { metric: { name }, isChosen = true }) {
+  const others = account.entries.filter(({ metric }) => metric !== name && group.metrics.includes(metric));
+  return isChosen && (group.choice === "period" || !others.some(({ answers }) => answers > 0));
 }
 
 /** @param {Recording} recording @returns {import("./schedule.js").Period} */
@@ -435,15 +400,15 @@ function periodOf({ metric, seconds, period }) {
 }
 
 /**
- * Whether the budget's part for first answers has room. Changes don't count here, or a client's silence would
- * reveal them.
- * @param {Account} account @param {Registry} registry @param {Metric} metric
+ * Admit an answer if the budget's part for first answers has room. Changes don't count here, or a client's silence
+ * would reveal them.
+ * @param {Account} account @param {Registry} registry @param {Recording} recording @returns {Decision}
  */
-function roomForFirst(account, registry, metric) {
-  const { lifetimeEpsilon } = registry;
-  if (lifetimeEpsilon === null) return true;
+function admitFirst(account, registry, { metric, answer }) {
+  const most = Math.min(registry.lifetimeEpsilon ?? Infinity, reserve(account, registry));
   const firsts = sum(account.entries.map(({ first }) => first));
-  return fits(firsts + metric.price, Math.min(lifetimeEpsilon, reserve(account, registry)));
+  const hasRoom = registry.lifetimeEpsilon === null || fits(firsts + metric.price, most);
+  return hasRoom ? { kind: "admitted", answer } : refused(OVER_BUDGET);
 }
 
 /** @param {Account} account @param {Registry} registry @param {Metric} metric */
@@ -452,9 +417,7 @@ function roomForChange(account, registry, metric) {
   if (lifetimeEpsilon === null) return true;
   const changes = sum(account.entries.map(({ changed }) => changed));
   const rest = Math.max(0, lifetimeEpsilon - reserve(account, registry));
-  return (
-    fits(changes + metric.price, rest) && fits(committed(account) + metric.price, lifetimeEpsilon)
-  );
+  return fits(changes + metric.price, rest) && fits(committed(account) + metric.price, lifetimeEpsilon);
 }
 
 /**
@@ -463,15 +426,11 @@ function roomForChange(account, registry, metric) {
  * @param {Account} account @param {Registry} registry
  */
 function reserve(account, { metrics }) {
-  const reported = [...metrics.values()].filter((metric) => {
-    const entry = entryOf(account, metric);
-    return !entry || isDefined(entry, metric);
-  });
-  const isReported = (/** @type {Entry} */ entry) => {
-    return reported.some(({ name, version }) => entry.metric === name && entry.version === version);
-  };
-  const others = account.entries.filter((entry) => !isReported(entry));
-  return reserveOfAll(reported) + sum(others.map(({ first }) => first));
+  const entries = new Map([...metrics.values()].map((metric) => [metric, entryOf(account, metric)]));
+  const reported = [...entries].filter(([metric, entry]) => !entry || isDefined(entry, metric));
+  const own = new Set(reported.map(([, entry]) => entry));
+  const others = account.entries.filter((entry) => !own.has(entry));
+  return reserveOfAll(reported.map(([metric]) => metric)) + sum(others.map(({ first }) => first));
 }
 
 /** @param {number} total @param {number} bound */
@@ -485,19 +444,9 @@ function isDefined(entry, metric) {
   return JSON.stringify(entry.definition) === JSON.stringify(definitionOf(metric));
 }
 
-/** @param {boolean} room @param {Recording["answer"]} answer @returns {Decision} */
-function admitIf(room, answer) {
-  return room ? { kind: "admitted", answer } : refused(OVER_BUDGET);
-}
-
 /** @param {string} reason @returns {Decision} */
 function refused(reason) {
   return { kind: "refused", reason };
-}
-
-/** @param {number} seconds since 1970 @returns {string} the day in UTC */
-function dayOf(seconds) {
-  return new Date(1_000 * seconds).toISOString().slice(0, 10);
 }
 
 /** @param {number[]} numbers */

@@ -171,16 +171,13 @@ test("in a copied state the current period is taken as reported", () => {
   const registry = makeRegistry(onceRegistry({ crash: DAILY }));
   const metric = registry.metrics.get("crash");
   const account = emptyAccount();
-  const on = (number) => ({
-    metric,
-    seconds: number * 86_400,
-    answer: { digest: null, cohort: 0, permanent: "01" },
-    period: { number, begins: true },
-  });
-  countRestore(account, registry, () => START);
+  const answer = { digest: null, cohort: 0, permanent: "01" };
+  const day = (number) => ({ number, firstDay: number, endDay: number + 1 });
+  const on = (number) => ({ metric, seconds: number * 86_400, answer, period: day(number) });
+  countRestore(account, registry, () => day(START));
   assert.equal(enter(account, registry, on(START)).reason, WAITING);
   assert.equal(enter(account, registry, on(START + 1)).kind, "admitted");
-  countRestore(account, registry, () => START + 1);
+  countRestore(account, registry, () => day(START + 1));
   assert.equal(enter(account, registry, on(START + 1)).reason, WAITING);
   assert.equal(spent(account.entries[0], registry), metric.price);
 });
