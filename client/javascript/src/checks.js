@@ -14,10 +14,7 @@ export function must(rule, holds) {
 }
 
 /** @type {Check<Record<string, unknown>>} */
-export const table = must(
-  "an object",
-  (value) => typeof value === "object" && value !== null && !Array.isArray(value),
-);
+export const table = must("an object", (value) => typeof value === "object" && value !== null && !Array.isArray(value));
 /** @type {Check<boolean>} */
 export const boolean = must("true or false", (value) => typeof value === "boolean");
 /** @type {Check<number>} */

@@ -14,9 +14,7 @@ export const systemCoins = Object.freeze({
   fill(target) {
     const generator = globalThis.crypto;
     if (typeof generator?.getRandomValues !== "function") {
-      throw new RandomnessError(
-        "globalThis.crypto.getRandomValues is missing: reports need the system's generator",
-      );
+      throw new RandomnessError("globalThis.crypto.getRandomValues is missing: reports need the system's generator");
     }
     for (let at = 0; at < target.length; at += LARGEST_CALL) {
       const part = /** @type {Uint8Array<ArrayBuffer>} */ (target.subarray(at, at + LARGEST_CALL));

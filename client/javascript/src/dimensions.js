@@ -103,8 +103,7 @@ function makeDimension(name, entry) {
     });
   }
   const isList = Array.isArray(entry) && entry.length >= 1 && entry.length < MOST_SLICES;
-  const areValues =
-    isList && entry.every((value) => typeof value === "string" && VALUE.test(value));
+  const areValues = isList && entry.every((value) => typeof value === "string" && VALUE.test(value));
   if (!areValues || new Set([...entry, OTHER]).size <= entry.length) {
     throw new MetricError(
       `${path} = ${shown(entry)}: must be a list of 1 to ${MOST_SLICES - 1} different values of 1 to ` +
@@ -142,13 +141,10 @@ export function checkCombinations(dimensions, path) {
   const named = shown(dimensions.map(({ name }) => name));
   if (combinations > MOST_SLICES) {
     throw new MetricError(
-      `${path} = ${named}: must be dimensions with at most ${MOST_SLICES} combinations, and not ` +
-        `${combinations}`,
+      `${path} = ${named}: must be dimensions with at most ${MOST_SLICES} combinations, and not ` + `${combinations}`,
     );
   }
   if (longestSlice(dimensions) > LONGEST_SLICE) {
-    throw new MetricError(
-      `${path} = ${named}: must be dimensions whose slice has at most ${LONGEST_SLICE} characters`,
-    );
+    throw new MetricError(`${path} = ${named}: must be dimensions whose slice has at most ${LONGEST_SLICE} characters`);
   }
 }

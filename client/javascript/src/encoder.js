@@ -52,8 +52,7 @@ export class Encoder {
    * @param {{repeatableCoinsForTestsOnly?: import("./bernoulli.js").ByteStream}} [tests]
    */
   constructor(metric, secret, { repeatableCoinsForTestsOnly } = {}) {
-    if (secret.length !== SECRET_BYTES)
-      throw new RangeError(`a secret must have ${SECRET_BYTES} bytes`);
+    if (secret.length !== SECRET_BYTES) throw new RangeError(`a secret must have ${SECRET_BYTES} bytes`);
     const { f0, f1 } = metric.params;
     this.metric = metric;
     this.#secret = secret.slice();

@@ -25,15 +25,10 @@ export function describePreview(metric, report, { refusal, kind }) {
   const hasFields = metric.type.fieldNames.length > 0;
   return [
     describeMetric(metric),
-    refusal === null
-      ? `This is what would be sent${sourceOf(metric, kind)}:`
-      : `This would not be sent: ${refusal}.`,
+    refusal === null ? `This is what would be sent${sourceOf(metric, kind)}:` : `This would not be sent: ${refusal}.`,
     ...(part ? [`  about ${part} of your answer, in noise;`] : []),
     ...(hasFields
-      ? [
-          `  about ${allFields(metric)}, in noise: they travel as one value, whichever of them ` +
-            "changes;",
-        ]
+      ? [`  about ${allFields(metric)}, in noise: they travel as one value, whichever of them changes;`]
       : []),
     ...(report.slice ? [`  in the clear: ${report.slice};`] : []),
     `  ${content(metric, report)}:`,
@@ -59,7 +54,7 @@ function content({ params, response }, report) {
         : `one of ${cells} steps of the range, drawn so that it is among the ${width} next to your answer`;
     return `${group}${drawn} with probability ${number(chance)}, as ${k} bits`;
   }
-  const ones = report.bits.reduce((count, byte) => count + ones8(byte), 0);
+  const ones = [...report.bits].map((byte) => byte.toString(2).replaceAll("0", "")).join("").length;
   const noise = f === 0 || (p === 0 && q === 1) ? "one round" : "two rounds";
   return `${group}${k} bits, ${ones} of them 1, after ${noise} of coin flips`;
 }
@@ -135,8 +130,7 @@ export function explain(registry, spending, people) {
   if (resets) lines.push(`The secret was replaced ${times(resets)}: all answers cost again.`);
   if (restores) {
     lines.push(
-      `This state was found to be a copy ${times(restores)}; what its originals spent since isn't ` +
-        "known here.",
+      `This state was found to be a copy ${times(restores)}; what its originals spent since isn't known here.`,
     );
   }
   if (people > 1) {
@@ -154,9 +148,7 @@ export function describeForgetting(spending) {
   if (spending === null) {
     sent = "What was sent before can't be called back; what it reveals is no longer known.";
   } else if (spending.metrics.length) {
-    sent =
-      "What was sent before can't be called back: it changes the odds between any two answers " +
-      `${used(spending)}.`;
+    sent = `What was sent before can't be called back: it changes the odds between any two answers ${used(spending)}.`;
   }
   return (
     `Deleted the secret, the account and all unsent reports. ${sent} A later start draws a new ` +
@@ -259,11 +251,4 @@ function number(value) {
 /** @param {number} count */
 function times(count) {
   return count === 1 ? "once" : `${count} times`;
-}
-
-/** @param {number} byte @returns {number} how many of its bits are 1 */
-function ones8(byte) {
-  let count = 0;
-  for (let rest = byte; rest; rest &= rest - 1) count++;
-  return count;
 }

@@ -138,7 +138,7 @@ export function decide(account, registry, recording) {
  * @param {Entry | undefined} entry @returns {Decision}
  */
 function decidePeriod(account, registry, recording, entry) {
-  const { metric, answer } = recording;
+  const { metric } = recording;
   const inUse = periodsInUse(account, recording);
   const own = inUse.get(metric.name);
   const isOwn = own?.version === metric.version;

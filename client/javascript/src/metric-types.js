@@ -252,8 +252,7 @@ function jointType(entry, path) {
   const fields = fieldsOf(entry.fields, `${path}.fields`);
   const cells = fields.reduce((product, { type }) => product * (type.values ?? Infinity), 1);
   const { k, h, m } = entry;
-  const hashed =
-    cells === Infinity || (k !== undefined && integer(k, `${path}.k`, 8, MOST_BITS, 8) < cells);
+  const hashed = cells === Infinity || (k !== undefined && integer(k, `${path}.k`, 8, MOST_BITS, 8) < cells);
   if (hashed) integer(m, `${path}.m`, 1, MOST_STRING_COHORTS);
   else if (k === undefined && cells > MOST_BITS) {
     throw new MetricError(

@@ -27,6 +27,6 @@ export class Nap {
    */
   async sleepThrough(millis, isOver) {
     const end = performance.now() + millis;
-    for (let rest; (rest = end - performance.now()) > 0 && !isOver();) await this.sleep(rest);
+    for (let rest; (rest = end - performance.now()) > 0 && !isOver(); ) await this.sleep(rest);
   }
 }

@@ -178,7 +178,9 @@ async function writeDurably(path, text, tokens) {
 /** Remove what was left, but so that nobody can give it a number meanwhile, empty. @param {string} path */
 async function discard(path) {
   if (path.endsWith(GONE)) return remove(path);
-  await rename(path, path + GONE).then(() => remove(path + GONE)).catch(() => {});
+  await rename(path, path + GONE)
+    .then(() => remove(path + GONE))
+    .catch(() => {});
 }
 
 /** @param {string} path of a version */

@@ -37,8 +37,7 @@ export function makeParams(given, path) {
   const { f, f0, f1 } = permanentNoise(given, path);
   const p = probability(given.p, `${path}.p`);
   const q = probability(given.q, `${path}.q`);
-  if (p === q)
-    throw new MetricError(`${path}.q = ${q}: must differ from p, or reports say nothing`);
+  if (p === q) throw new MetricError(`${path}.q = ${q}: must differ from p, or reports say nothing`);
   const params = Object.freeze({ k, h, m, f, f0, f1, p, q });
   // p* and q* lie strictly between p and q unless the permanent response leaves such a bit as it is.
   const isCertain = (/** @type {number} */ chance) => chance === 0 || chance === 1;
@@ -64,9 +63,7 @@ function permanentNoise(given, path) {
   const f0 = probability(given.f0, `${path}.f0`);
   const f1 = probability(given.f1, `${path}.f1`);
   if (f0 + f1 >= 1) {
-    throw new MetricError(
-      `${path}: f0 = ${f0}, f1 = ${f1}: must add up to less than 1, or reports say nothing`,
-    );
+    throw new MetricError(`${path}: f0 = ${f0}, f1 = ${f1}: must add up to less than 1, or reports say nothing`);
   }
   return { f: f0 + f1, f0, f1 };
 }
@@ -101,11 +98,7 @@ export function permanentLogRatios({ f0, f1 }) {
  */
 export function reportLogRatios({ f0, f1, p, q }) {
   // All terms are positive, so even chances near 0 keep their precision.
-  const chances = (
-    /** @type {number} */ turned,
-    /** @type {number} */ same,
-    /** @type {number} */ other,
-  ) => ({
+  const chances = (/** @type {number} */ turned, /** @type {number} */ same, /** @type {number} */ other) => ({
     one: (1 - turned) * same + turned * other,
     zero: (1 - turned) * (1 - same) + turned * (1 - other),
   });

@@ -126,7 +126,8 @@ function commit(state, options, entries) {
     const isDaily = metric.reportsPerDay === 1;
     if (isDaily && isSent(outbox, metric.name, now)) reason ??= REPORTED_TODAY;
     if (isDaily && newest.get(metric.name) !== i) reason ??= REPLACED_BY_NEWER;
-    const decision = reason === null ? enter(account, registry, recording) : { kind: /** @type {const} */ ("refused"), reason };
+    const decision =
+      reason === null ? enter(account, registry, recording) : { kind: /** @type {const} */ ("refused"), reason };
     if (decision.kind === "refused") {
       refused.set(decision.reason, (refused.get(decision.reason) ?? 0) + 1);
       continue;

@@ -95,9 +95,7 @@ export function makeRegistry(given) {
   const entries = Object.entries(table(metrics, "metrics"));
   if (!entries.length) throw new MetricError("metrics: must have at least one metric");
   const declared = makeDimensions(dimensions ?? {});
-  const made = entries.map(
-    ([key, entry]) => /** @type {const} */ ([key, makeMetric(name, key, entry, declared)]),
-  );
+  const made = entries.map(([key, entry]) => /** @type {const} */ ([key, makeMetric(name, key, entry, declared)]));
   return Object.freeze({
     application: name,
     metrics: inGroups(new Map(made), groups ?? {}),
@@ -379,8 +377,7 @@ function checkMode(mode, params, path) {
   const noPermanent = f === 0;
   if (mode !== "longitudinal" && !noPermanent && !(p === 0 && q === 1)) {
     throw new MetricError(
-      `${path}: ${values}: a metric with mode "${mode}" leaves out one response: f = 0, or p = 0 and ` +
-        "q = 1",
+      `${path}: ${values}: a metric with mode "${mode}" leaves out one response: f = 0, or p = 0 and q = 1`,
     );
   }
   if (mode !== "longitudinal") return;
@@ -392,8 +389,6 @@ function checkMode(mode, params, path) {
     );
   }
   if (f0 === 0 || f1 === 0) {
-    throw new MetricError(
-      `${path}: ${values}: f0 and f1 must both be above 0, or all reports reveal an answer`,
-    );
+    throw new MetricError(`${path}: ${values}: f0 and f1 must both be above 0, or all reports reveal an answer`);
   }
 }

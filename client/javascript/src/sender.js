@@ -40,10 +40,7 @@ const NOT_SENT_CODES =
 /** What the platform's codes mean. @type {[DeliveryFailure["kind"], RegExp][]} */
 const KINDS = [
   ["DNS", /^(ENOTFOUND|EAI_\w+|ERR_DNS\w*)$/],
-  [
-    "TLS",
-    /^(ERR_(TLS|SSL)\w*|CERT_\w+|DEPTH_ZERO_\w+|SELF_SIGNED_\w+|UNABLE_TO_\w+|HOSTNAME_MISMATCH|EPROTO)$/,
-  ],
+  ["TLS", /^(ERR_(TLS|SSL)\w*|CERT_\w+|DEPTH_ZERO_\w+|SELF_SIGNED_\w+|UNABLE_TO_\w+|HOSTNAME_MISMATCH|EPROTO)$/],
   ["timeout", /^(ETIMEDOUT|UND_ERR_\w*TIMEOUT)$/],
   ["connection", /./],
 ];

@@ -94,9 +94,7 @@ export class StateStore {
     let result = /** @type {T} */ (undefined);
     await this.#work((state) => {
       if (!state || state.secret !== this.#secret) {
-        throw new StateGoneError(
-          `${this.#key}: deleted or replaced by another tab, process or call; nothing is sent`,
-        );
+        throw new StateGoneError(`${this.#key}: deleted or replaced by another tab, process or call; nothing is sent`);
       }
       result = work(state);
       return state;

@@ -32,8 +32,7 @@ const SIGNATURE = /^[A-Za-z0-9_-]{86}$/;
 const SIGNATURE_LENGTH = 86;
 const DOMAIN = "hubbub/1/switch\n";
 const KEY = /^hub_verify_([A-Za-z0-9_-]{43})$/;
-const ISSUED =
-  /^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$/;
+const ISSUED = /^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$/;
 
 const encoder = new TextEncoder();
 

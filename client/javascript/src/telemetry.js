@@ -28,8 +28,8 @@ import { describeForgetting, describePreview, explain } from "./explanations.js"
 const WITHDRAWN = "consent withdrawn";
 /** Why recordings are dropped in normal use: that isn't logged. */
 const EXPECTED = [
-  ...[ALREADY_REPORTED, REPORTED_IN_PERIOD, REPORTED_TODAY],
-  ...[REPLACED_BY_NEWER, WAITING, NOT_CHOSEN, SWITCHED_OFF, NOT_SAMPLED],
+  ...[ALREADY_REPORTED, REPORTED_IN_PERIOD, REPORTED_TODAY, REPLACED_BY_NEWER, WAITING, NOT_CHOSEN, SWITCHED_OFF],
+  NOT_SAMPLED,
 ];
 const CLOSING_MILLIS = 1_000;
 /** Between looks for periods that ended while nothing was recorded. */
@@ -144,9 +144,9 @@ export class Telemetry {
     this.#store = new StateStore(storage, registry.application);
     this.#log = log ?? ((/** @type {string} */ message) => console.warn(message));
     // So that `const { record } = telemetry` works.
-    for (const name of /** @type {(keyof Telemetry)[]} */ (Object.getOwnPropertyNames(Telemetry.prototype))) {
-      Object.defineProperty(this, name, { value: /** @type {Function} */ (this[name]).bind(this) });
-    }
+    const { constructor: _, ...methods } = Object.getOwnPropertyDescriptors(Telemetry.prototype);
+    for (const [name, { value }] of Object.entries(methods))
+      Object.defineProperty(this, name, { value: value.bind(this) });
     if (isInTheClear(endpoint)) {
       const sent = this.#options.ingestKey === undefined ? "reports" : "reports and the ingest key";
       this.#logOnce("http", `${endpoint.origin}: ${sent} travel in the clear: use https`);
@@ -167,19 +167,22 @@ export class Telemetry {
   record(metric, value) {
     if (this.#refusal !== null) return;
     const seconds = secondsNow();
-    if (this.#options.development) this.#check(metric, value);
+    if (this.#options.development) {
+      const { type, params } = this.#known(metric);
+      type.bits(value, 0, params);
+    }
     if (this.#closed) this.#drop("closed");
     else if (this.#run) this.#take(this.#run, { name: metric, value, seconds });
     else if (this.#disabled !== null) this.#drop("disabled");
     else this.#keepEarly(metric, value, seconds);
   }
 
-  /** @param {string} name @param {unknown} value */
-  #check(name, value) {
+  /** @param {string} name */
+  #known(name) {
     const { metrics } = this.#options.registry;
     const metric = metrics.get(name);
     if (!metric) throw new MetricError(`unknown metric; known: ${[...metrics.keys()]}`);
-    metric.type.bits(value, 0, metric.params);
+    return metric;
   }
 
   /**
@@ -204,10 +207,8 @@ export class Telemetry {
     await within(timeoutMillis, this.#settled({ orStuck: true }));
     const run = this.#run;
     this.#stop("not stored before close");
-    await within(
-      CLOSING_MILLIS,
-      run?.delivery.releaseLeases().catch(() => {}),
-    );
+    const released = run?.delivery.releaseLeases().catch(() => {});
+    await within(CLOSING_MILLIS, released);
   }
 
   /** @returns {Status} counters and, if recording is off, the reason */
@@ -240,7 +241,9 @@ export class Telemetry {
     if (consent !== true) {
       const ended = this.#stop(WITHDRAWN, { hangUp: true });
       this.#disabled = this.#refusal;
-      this.#discardUnsent(ended);
+      // New consent doesn't cover what was recorded before it: it is deleted before anything is sent.
+      this.#uncleared = true;
+      this.#enqueue(() => ended.then(() => this.#clearOrRetry()));
     } else if (before !== null && this.#refusal === null && !this.#closed) {
       this.#start();
     } else {
@@ -262,15 +265,11 @@ export class Telemetry {
     const answered = account.entries.filter(({ answers }) => answers > 0);
     const metrics = answered.map((entry) => {
       const { metric, version, answers, reports, first, changed, alone, definition } = entry;
-      const bounded = alone || definition.memory === "period";
       const revealed = spent(entry, registry);
-      const anyHistory = bounded ? revealed : Infinity;
-      const paid = { spent: revealed, anyHistory, committed: first + changed };
-      return { metric, version, answers, reports, ...paid };
+      const anyHistory = alone || definition.memory === "period" ? revealed : Infinity;
+      return { metric, version, answers, reports, spent: revealed, anyHistory, committed: first + changed };
     });
-    const sum = (/** @type {"spent" | "anyHistory"} */ key) => {
-      return metrics.reduce((total, spending) => total + spending[key], 0);
-    };
+    const sum = (/** @type {"spent" | "anyHistory"} */ key) => metrics.reduce((total, one) => total + one[key], 0);
     return {
       metrics,
       spent: sum("spent"),
@@ -305,8 +304,7 @@ export class Telemetry {
    */
   async preview(metric, value) {
     const { registry } = this.#options;
-    const known = registry.metrics.get(metric);
-    if (!known) throw new MetricError(`unknown metric; known: ${[...registry.metrics.keys()]}`);
+    const known = this.#known(metric);
     const given = detached(value);
     await this.#ready;
     const state = this.#run ? await this.#store.read() : null;
@@ -372,17 +370,6 @@ export class Telemetry {
     await this.#ready;
   }
 
-  /**
-   * Delete what is unsent, now or later, but before anything is sent: new consent doesn't cover what was
-   * recorded before it.
-   *
-   * @param {Promise<void>} ended fulfilled once nothing more is stored
-   */
-  #discardUnsent(ended) {
-    this.#uncleared = true;
-    this.#enqueue(() => ended.then(() => this.#clearOrRetry()));
-  }
-
   async #clearOrRetry() {
     try {
       await this.#clearOutbox();
@@ -412,9 +399,7 @@ export class Telemetry {
 
   /**
    * Stop working, and count what isn't stored yet.
-   *
-   * @param {string} reason
-   * @param {{hangUp?: boolean}} [options] cancel even a request that should outlive the page
+   * @param {string} reason @param {{hangUp?: boolean}} [options] cancel even a request that should outlive the page
    * @returns {Promise<void>} fulfilled once nothing more is stored
    */
   #stop(reason, { hangUp = false } = {}) {
@@ -446,10 +431,10 @@ export class Telemetry {
       const { origin } = this.#options.endpoint;
       const opened = await this.#store.open(registry, origin, secondsNow());
       if (generation !== this.#generation) return;
-      const encoders = [...registry.metrics].map(
-        ([name, metric]) => /** @type {const} */ ([name, new Encoder(metric, opened.secret)]),
-      );
-      const run = { encoders: new Map(encoders), ...this.#makeLoops(opened.account) };
+      /** @type {Map<string, Encoder>} */
+      const encoders = new Map();
+      for (const [name, metric] of registry.metrics) encoders.set(name, new Encoder(metric, opened.secret));
+      const run = { encoders, ...this.#makeLoops(opened.account) };
       this.#run = this.#last = run;
       this.#firstPeriods = development
         ? {}
@@ -471,9 +456,7 @@ export class Telemetry {
 
   /** Delete the answers of periods that ended while nothing was recorded. */
   #sweep() {
-    this.#enqueue(() =>
-      this.#store.change(({ account }) => closePastPeriods(account, secondsNow())),
-    );
+    this.#enqueue(() => this.#store.change(({ account }) => closePastPeriods(account, secondsNow())));
   }
 
   /** @param {() => unknown} work to repeat, because the storage failed for now */
@@ -586,10 +569,7 @@ export class Telemetry {
 
   /**
    * Count a loss; log each reason once, unless it comes in normal use.
-   *
-   * @param {string} reason
-   * @param {number} [count]
-   * @param {string} [detail]
+   * @param {string} reason @param {number} [count] @param {string} [detail]
    */
   #drop(reason, count = 1, detail = "") {
     if (!count) return;
@@ -611,9 +591,7 @@ export class Telemetry {
 }
 
 /**
- * @template T
- * @param {number} millis
- * @param {Promise<T> | undefined} promise
+ * @template T @param {number} millis @param {Promise<T> | undefined} promise
  * @returns {Promise<T | undefined>} undefined if it takes longer
  */
 async function within(millis, promise) {

@@ -111,7 +111,10 @@ test("what tabs hold of a period's last second isn't answered again after a thir
     assertStatus(tab, { dropped: { "recorded in a period that is over": 1 } });
   }
   assert.equal(storedState(shared).account.entries[0].answers, 1);
-  assert.deepEqual(reports().map(({ metric }) => metric), ["page", "other"]);
+  assert.deepEqual(
+    reports().map(({ metric }) => metric),
+    ["page", "other"],
+  );
 });
 
 test("beyond max_values the answer that was admitted last goes on, counted as stale", async (t) => {
@@ -134,7 +137,10 @@ test("of many clients that share a storage, none goes beyond a cap", async (t) =
   tabs.forEach((tab, i) => tab.record("homepage", `client ${i}`));
   await Promise.all(tabs.map((tab) => tab.flush()));
   assert.equal(storedState(storage).account.entries[0].answers, 3);
-  assert.equal(tabs.reduce((sum, tab) => sum + tab.status().stale, 0), 2);
+  assert.equal(
+    tabs.reduce((sum, tab) => sum + tab.status().stale, 0),
+    2,
+  );
 });
 
 test("the ledger tells what was spent, of both kinds of histories, and what is paid for", async (t) => {
@@ -153,7 +159,11 @@ test("the ledger tells what was spent, of both kinds of histories, and what is p
     if (metric === "homepage") assert.equal(anyHistory, Infinity);
     else close(anyHistory, epsilonReport);
   }
-  for (const key of ["spent", "committed"]) close(ledger[key], ledger.metrics.reduce((sum, one) => sum + one[key], 0));
+  for (const key of ["spent", "committed"])
+    close(
+      ledger[key],
+      ledger.metrics.reduce((sum, one) => sum + one[key], 0),
+    );
   const { anyHistory, lifetimeEpsilon, resets, restores } = ledger;
   assert.deepEqual([anyHistory, lifetimeEpsilon, resets, restores], [Infinity, 1_000, 0, 0]);
 });

@@ -7,9 +7,7 @@ const DELAYS = { firstRetryMillis: 1_000, longestRetryMillis: 300_000 };
 const NOW = Date.parse("2026-01-01T00:00:00Z");
 
 test("the longest wait doubles with each failure, up to a limit", () => {
-  const longest = [1, 2, 3, 9, 10, 5_000].map((failures) =>
-    waitAfter(failures, 0, DELAYS, () => 1),
-  );
+  const longest = [1, 2, 3, 9, 10, 5_000].map((failures) => waitAfter(failures, 0, DELAYS, () => 1));
   assert.deepEqual(longest, [1_000, 2_000, 4_000, 256_000, 300_000, 300_000]);
 });
 

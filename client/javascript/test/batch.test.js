@@ -1,15 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import {
-  batchToJson,
-  bodyOf,
-  EMPTY_BODY_SIZE,
-  makeBatch,
-  newBatchId,
-  reportSize,
-  storedReport,
-} from "../src/batch.js";
+import { batchToJson, bodyOf, EMPTY_BODY_SIZE, makeBatch, newBatchId, reportSize, storedReport } from "../src/batch.js";
 
 function reports(count) {
   return Array.from({ length: count }, (_, i) => {

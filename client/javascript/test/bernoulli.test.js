@@ -52,8 +52,7 @@ test("a double's digits add up to exactly the double, however small", () => {
 });
 
 test("what isn't a probability is refused", () => {
-  for (const wrong of [-0.1, 1.1, NaN, Infinity])
-    assert.throws(() => exactChance(wrong), RangeError);
+  for (const wrong of [-0.1, 1.1, NaN, Infinity]) assert.throws(() => exactChance(wrong), RangeError);
 });
 
 test("lanes fall as if each were drawn alone, for every size and every pair of chances", () => {
@@ -90,8 +89,5 @@ test("the stream isn't touched where no coin decides", () => {
   const untouched = { fill: () => assert.fail("touched") };
   const selector = Uint8Array.of(0xa5, 0x0f);
   assert.deepEqual(bernoulli(exactChance(0), exactChance(1), selector, untouched), selector);
-  assert.deepEqual(
-    bernoulli(exactChance(1), exactChance(0), selector, untouched),
-    Uint8Array.of(0x5a, 0xf0),
-  );
+  assert.deepEqual(bernoulli(exactChance(1), exactChance(0), selector, untouched), Uint8Array.of(0x5a, 0xf0));
 });

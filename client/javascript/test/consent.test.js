@@ -124,7 +124,10 @@ test("what was recorded before a no is never sent after a yes, even if it can't 
   await until(() => telemetry.status().disabled === null);
   telemetry.record("after", "a");
   assert.equal(await telemetry.flush(), true);
-  assert.deepEqual(reports().map(({ metric }) => metric), ["after"]);
+  assert.deepEqual(
+    reports().map(({ metric }) => metric),
+    ["after"],
+  );
   assertStatus(telemetry, { dropped: { [WITHDRAWN]: 1 } });
 });
 
@@ -179,7 +182,10 @@ test("what a no couldn't delete isn't sent after a yes", async (t) => {
   await until(() => telemetry.status().disabled === null);
   telemetry.record("after", "a");
   assert.equal(await telemetry.flush(), true);
-  assert.deepEqual(reports().map(({ metric }) => metric), ["after"]);
+  assert.deepEqual(
+    reports().map(({ metric }) => metric),
+    ["after"],
+  );
   assertStatus(telemetry, { dropped: { [WITHDRAWN]: 3 } });
 });
 

@@ -74,10 +74,7 @@ test("nothing of the secret or of a value shows in an encoder that is logged", (
 });
 
 test("with periods each answer has a cohort and coins of its own, and no secret tells them", () => {
-  const encoder = new Encoder(
-    buildMetric({ memory: "period", period_days: 1, m: 64 }),
-    buildSecret(),
-  );
+  const encoder = new Encoder(buildMetric({ memory: "period", period_days: 1, m: 64 }), buildSecret());
   assert.equal(encoder.cohort, null);
   const answers = Array.from({ length: 200 }, () => encoder.answer("example.com"));
   assert.ok(answers.every(({ digest }) => digest === null));
@@ -86,10 +83,7 @@ test("with periods each answer has a cohort and coins of its own, and no secret 
 });
 
 test("reports of a period's answer bear its cohort, in noise over its permanent response", () => {
-  const encoder = new Encoder(
-    buildMetric({ memory: "period", period_days: 1, p: 0 }),
-    buildSecret(),
-  );
+  const encoder = new Encoder(buildMetric({ memory: "period", period_days: 1, p: 0 }), buildSecret());
   const answer = encoder.answer("example.com");
   for (let i = 0; i < 20; i++) {
     const { cohort, bits } = encoder.report(answer);

@@ -95,9 +95,7 @@ test("histories that differ in values alone are silent at the same times", () =>
   const silenceOf = (values, lifetime_epsilon) => {
     const { record } = client(metrics, { lifetime_epsilon });
     const spoken = new Set(["admitted", "again", "stale"]);
-    return times.flatMap((time, i) =>
-      Object.keys(metrics).map((name) => spoken.has(record(name, values[i], time))),
-    );
+    return times.flatMap((time, i) => Object.keys(metrics).map((name) => spoken.has(record(name, values[i], time))));
   };
   for (const budget of [undefined, 10, 25, 60, 70, 100]) {
     const constant = silenceOf("AAAAAAAAAAAA", budget);
@@ -200,9 +198,6 @@ for (const prices of [null, 3, 2]) {
       countReset(one.account);
       return one.record("theme", "red");
     });
-    assert.deepEqual(
-      seen,
-      Array(2).fill(prices === null ? "admitted" : "over the lifetime budget"),
-    );
+    assert.deepEqual(seen, Array(2).fill(prices === null ? "admitted" : "over the lifetime budget"));
   });
 }

@@ -3,13 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import {
-  created,
-  memoryStorage,
-  scriptedCollector,
-  startTelemetry,
-  storedState,
-} from "../testing/collecting.js";
+import { created, memoryStorage, scriptedCollector, startTelemetry, storedState } from "../testing/collecting.js";
 import { buildRegistry, stream } from "../testing/making.js";
 import { until } from "../testing/waiting.js";
 

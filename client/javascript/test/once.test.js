@@ -7,13 +7,7 @@ import { fromHex } from "../src/bytes.js";
 import { countRestore, emptyAccount, enter, spent } from "../src/ledger.js";
 import { makeRegistry } from "../src/registry.js";
 import { chosen, firstDay } from "../src/schedule.js";
-import {
-  memoryStorage,
-  scriptedCollector,
-  startTelemetry,
-  STATE_KEY,
-  storedState,
-} from "../testing/collecting.js";
+import { memoryStorage, scriptedCollector, startTelemetry, STATE_KEY, storedState } from "../testing/collecting.js";
 import { buildRegistry } from "../testing/making.js";
 
 const DAY = 86_400_000;
@@ -163,7 +157,10 @@ test("a client answers one metric of a group", async (t) => {
   const secret = fromHex(storedState(storage).secret);
   const { group, application } = makeRegistry(registry).metrics.get("crash");
   const own = chosen(group, application, secret, 0);
-  assert.deepEqual(reports().map(({ metric }) => metric), [own, own, own]);
+  assert.deepEqual(
+    reports().map(({ metric }) => metric),
+    [own, own, own],
+  );
   assert.deepEqual(telemetry.status().dropped, { [NOT_CHOSEN]: 3 });
 });
 
@@ -200,7 +197,10 @@ test("in development nobody waits, and mistakes are thrown", async (t) => {
 
 test("a group that is chosen for life keeps to its metric through resets", async (t) => {
   // P(all 25 secrets choose the same metric) is 2^-24.
-  for (const [choice, names] of /** @type {const} */ ([["life", 1], ["period", 2]])) {
+  for (const [choice, names] of /** @type {const} */ ([
+    ["life", 1],
+    ["period", 2],
+  ])) {
     const groups = { mood: { metrics: ["crash", "wait"], choice } };
     const registry = onceRegistry({ crash: DAILY, wait: MEAN }, groups);
     const { telemetry, reports } = await startOn(t, registry);

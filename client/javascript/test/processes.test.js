@@ -80,11 +80,7 @@ test("processes that are killed send no report under two ids, and lose none that
   const bodies = new Map();
   for (const { batch } of received) {
     const reports = JSON.stringify(batch.reports);
-    assert.equal(
-      bodies.get(batch.batch_id) ?? reports,
-      reports,
-      "a batch is the same at each attempt",
-    );
+    assert.equal(bodies.get(batch.batch_id) ?? reports, reports, "a batch is the same at each attempt");
     bodies.set(batch.batch_id, reports);
   }
   const { metrics } = await telemetry.ledger();

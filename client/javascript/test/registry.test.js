@@ -55,7 +55,7 @@ const WRONG = [
   [{ ...OPEN, h: 2 }, "h = 2: must be 1, or left out"],
   [{ ...OPEN, m: 21_846 }, "m = 21846: must be an integer between 1 and 21845"],
   [{ ...CELLS, fields: [CRASH] }, /fields = .*: must be a list of 2 to 3 tables, one a field/],
-  [joined({ name: "tabs" }), "fields[1].name = \"tabs\": must differ from other fields'"],
+  [joined({ name: "tabs" }), 'fields[1].name = "tabs": must differ from other fields\''],
   [joined({ name: "p_value" }), /fields\[0\]\.name = "p_value": must not be the name of a column/],
   [joined({ type: "joint" }), /fields\[0\]\.type = "joint": must be one of "enum", "boolean"/],
   [joined({ edges: [1] }), "fields[0].edges: unknown key"],
@@ -147,11 +147,7 @@ test("what is wrong with dimensions is named where it stands", () => {
     [{ os: ["other"] }, [], /^dimensions\.os = \["other"\]: must be a list of 1 to 63 different values/],
     [{ os: { pattern: "a|b" } }, [], /^dimensions\.os\.pattern = "a\|b": must be a regular expression/],
     [{ os: { pattern: "[b-a]" } }, [], /^dimensions\.os\.pattern = "\[b-a\]": SyntaxError: /],
-    [
-      { os: ["mac"] },
-      ["arch"],
-      'metrics.homepage.dimensions = "arch": must be dimensions of the file: os',
-    ],
+    [{ os: ["mac"] }, ["arch"], 'metrics.homepage.dimensions = "arch": must be dimensions of the file: os'],
     [
       { a: [..."1234567"], b: [..."12345678"] },
       ["a", "b"],
@@ -169,18 +165,13 @@ test("a lifetime budget is a number above 0, and may be less than what could be 
   assert.equal(makeRegistry(registry(0.1)).lifetimeEpsilon, 0.1);
   assert.equal(makeRegistry(registry(undefined)).lifetimeEpsilon, null);
   for (const budget of [0, -1, NaN, Infinity, "5", null]) {
-    assert.throws(
-      () => makeRegistry(registry(budget)),
-      /^MetricError: lifetime_epsilon = .*: must be/,
-    );
+    assert.throws(() => makeRegistry(registry(budget)), /^MetricError: lifetime_epsilon = .*: must be/);
   }
 });
 
 test("a one-time metric without p and q leaves out the second response", () => {
   const { p, q, ...crashed } = makeEntry({ type: "boolean", mode: "one-time" });
-  const { params } = makeRegistry({ application: "a", metrics: { crashed } }).metrics.get(
-    "crashed",
-  );
+  const { params } = makeRegistry({ application: "a", metrics: { crashed } }).metrics.get("crashed");
   assert.deepEqual([params.p, params.q], [0, 1]);
 });
 

@@ -23,25 +23,15 @@ const kindOf = (status, body) => classifyResponse(status, body, 3).kind;
 test("only a collector's own 200 or 201 counts as delivered", () => {
   assert.equal(kindOf(201, '{"accepted": 3}'), "delivered");
   assert.equal(kindOf(200, '{"accepted": 3, "duplicate": true}'), "delivered");
-  for (const body of [
-    "",
-    "<html>Welcome</html>",
-    "{}",
-    "[]",
-    "null",
-    '{"accepted": "3"}',
-    '{"accepted": 2.5}',
-  ]) {
+  for (const body of ["", "<html>Welcome</html>", "{}", "[]", "null", '{"accepted": "3"}', '{"accepted": 2.5}']) {
     assert.equal(kindOf(200, body), "retry");
     assert.equal(kindOf(201, body), "retry");
   }
-  for (const status of [202, 204, 206, 500])
-    assert.equal(kindOf(status, '{"accepted": 3}'), "retry");
+  for (const status of [202, 204, 206, 500]) assert.equal(kindOf(status, '{"accepted": 3}'), "retry");
 });
 
 test("what may pass is tried again, what can't pass is dropped", () => {
-  for (const status of [302, 304, 407, 408, 429, 500, 502, 503, 599])
-    assert.equal(kindOf(status, ""), "retry");
+  for (const status of [302, 304, 407, 408, 429, 500, 502, 503, 599]) assert.equal(kindOf(status, ""), "retry");
   for (const status of [400, 401, 403, 404, 410, 413, 415, 422, 451]) {
     assert.equal(kindOf(status, ""), "refused");
   }
@@ -56,15 +46,7 @@ test("a 422 that names reports concerns these alone", () => {
 });
 
 test("a 422 whose errors can't be understood concerns the whole batch", () => {
-  for (const errors of [
-    "[]",
-    "{}",
-    "null",
-    '[{"report": 3}]',
-    '[{"report": -1}]',
-    '[{"report": "0"}]',
-    "[null]",
-  ]) {
+  for (const errors of ["[]", "{}", "null", '[{"report": 3}]', '[{"report": -1}]', '[{"report": "0"}]', "[null]"]) {
     assert.equal(kindOf(422, `{"errors": ${errors}}`), "refused");
   }
   assert.equal(kindOf(400, '{"errors": [{"report": 0}]}'), "refused");
@@ -144,7 +126,10 @@ test("refused reports are named by their places in the ascending batch", async (
   const { kind, refused } = await post(url, { reports });
   assert.equal(kind, "partly");
   assert.deepEqual(refused, new Set([0, 4]));
-  assert.deepEqual(received[0].batch.reports.map(({ cohort }) => cohort), cohorts);
+  assert.deepEqual(
+    received[0].batch.reports.map(({ cohort }) => cohort),
+    cohorts,
+  );
 });
 
 test("a redirect is tried again, and nothing is sent to where it leads", async (t) => {
@@ -190,10 +175,7 @@ test("a collector that doesn't answer in time is tried again", async (t) => {
   while (!received.length) await new Promise(setImmediate);
   t.mock.timers.tick(5_000);
   const { kind, error } = await outcome;
-  assert.deepEqual(
-    [kind, error.kind, error.detail],
-    ["retry", "timeout", "no complete answer in 5 s"],
-  );
+  assert.deepEqual([kind, error.kind, error.detail], ["retry", "timeout", "no complete answer in 5 s"]);
   while (!counts.hungUp) await new Promise(setImmediate);
 });
 
@@ -216,12 +198,9 @@ test("Retry-After is told", async (t) => {
 
 test("an unknown key and a wrong address are told from other refusals", () => {
   const reasonOf = (status) => classifyResponse(status, "", 3).reason;
-  for (const status of [401, 403])
-    assert.equal(reasonOf(status), "refused by the collector: ingest key");
-  for (const status of [404, 405])
-    assert.equal(reasonOf(status), "refused by the collector: no such address");
-  for (const status of [400, 413, 415, 422])
-    assert.equal(reasonOf(status), "refused by the collector");
+  for (const status of [401, 403]) assert.equal(reasonOf(status), "refused by the collector: ingest key");
+  for (const status of [404, 405]) assert.equal(reasonOf(status), "refused by the collector: no such address");
+  for (const status of [400, 413, 415, 422]) assert.equal(reasonOf(status), "refused by the collector");
 });
 
 test("why an attempt failed is told by kind, status and detail, without the address", async (t) => {

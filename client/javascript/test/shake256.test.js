@@ -13,9 +13,7 @@ function messageOf(length) {
 
 test("the output is that of another implementation, for messages around the block's size", () => {
   for (const length of LENGTHS) {
-    const expected = createHash("shake256", { outputLength: 500 })
-      .update(messageOf(length))
-      .digest("hex");
+    const expected = createHash("shake256", { outputLength: 500 }).update(messageOf(length)).digest("hex");
     assert.equal(toHex(new Shake256(messageOf(length)).fill(new Uint8Array(500))), expected);
   }
 });
@@ -32,8 +30,5 @@ test("the stream is the same in whichever portions it is read", () => {
 
 test("the stream doesn't end", () => {
   const expected = createHash("shake256", { outputLength: 300_000 }).update("").digest();
-  assert.deepEqual(
-    Buffer.from(new Shake256(new Uint8Array(0)).fill(new Uint8Array(300_000))),
-    expected,
-  );
+  assert.deepEqual(Buffer.from(new Shake256(new Uint8Array(0)).fill(new Uint8Array(300_000))), expected);
 });

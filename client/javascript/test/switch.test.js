@@ -309,7 +309,13 @@ test("a report of today that may have arrived is remembered when it is dropped",
     { id: "1", origin: "", day: 0, reports, lease: null },
     { id: null, origin: "", day: 0, reports: [report], lease: null },
   ];
-  assert.equal(dropOff(outbox, (metric) => metric === "homepage", DAY), 2);
-  assert.deepEqual(outbox.batches.map((batch) => batch.reports.map(({ metric }) => metric)), [["theme"]]);
+  assert.equal(
+    dropOff(outbox, (metric) => metric === "homepage", DAY),
+    2,
+  );
+  assert.deepEqual(
+    outbox.batches.map((batch) => batch.reports.map(({ metric }) => metric)),
+    [["theme"]],
+  );
   assert.ok(isSent(outbox, "homepage", DAY));
 });

@@ -93,7 +93,11 @@ test("reports tell of the app what the registry lets them", async (t) => {
     'dimensions = "os": must be one of: platform, release': { registry, dimensions: { os: "mac" } },
     "dimensions.release = 5: must be what \\d\\.\\d matches, or other": { registry, dimensions: { release: 5 } },
     "dimensions = 5: must be an object": { registry, dimensions: 5 },
-    'dimensions.release = "beta": must be what \\d\\.\\d matches, or other': { registry, dimensions, development: true },
+    'dimensions.release = "beta": must be what \\d\\.\\d matches, or other': {
+      registry,
+      dimensions,
+      development: true,
+    },
     'dimensions = "platform": must be one of: left out, as the registry has none': { dimensions },
   };
   for (const [message, options] of Object.entries(wrong)) {
@@ -237,7 +241,10 @@ test("a joint call before the secret is loaded is about what its object held the
   value.crash = "none";
   assert.equal(await telemetry.flush(), true);
   assert.equal((await preview).report.bits[0], 4);
-  assert.deepEqual(reports().map(({ bits }) => bits), ["BA=="]);
+  assert.deepEqual(
+    reports().map(({ bits }) => bits),
+    ["BA=="],
+  );
 });
 
 test("wrong calls are counted and logged once, without the value, and never throw", async (t) => {

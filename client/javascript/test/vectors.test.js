@@ -194,7 +194,11 @@ test("a batch has exactly the compact bytes of the vectors", () => {
     const stored = reports.map((report) => storedReport({ ...report, bits: fromHex(report.bits) }));
     const compact = compactBody(batch_id, stored);
     assert.equal(toHex(new Uint8Array(compact)), body, name);
-    assert.deepEqual(inAscendingOrder(stored), order.map((i) => stored[i]), name);
+    assert.deepEqual(
+      inAscendingOrder(stored),
+      order.map((i) => stored[i]),
+      name,
+    );
     assert.equal(toHex(new Uint8Array(compactBody(batch_id, stored.reverse()))), body);
   }
 });

@@ -6,10 +6,7 @@ import { buildMetric, buildSecret } from "./making.js";
 const SECONDS = 1;
 const CASES = {
   "string, k = 128, f = 0.5, p = 0.25, q = 0.75": [{}, "example.com"],
-  "string, k = 128, f = 0.3141, p = 0.1234, q = 0.8765": [
-    { f: 0.3141, p: 0.1234, q: 0.8765 },
-    "example.com",
-  ],
+  "string, k = 128, f = 0.3141, p = 0.1234, q = 0.8765": [{ f: 0.3141, p: 0.1234, q: 0.8765 }, "example.com"],
   "string, k = 1024, h = 8": [{ k: 1024, h: 8 }, "example.com"],
   boolean: [{ type: "boolean" }, true],
 };

@@ -108,8 +108,7 @@ export function memoryStorage(texts = new Map()) {
   return {
     texts,
     get: async (/** @type {string} */ key) => texts.get(key),
-    set: async (/** @type {string} */ key, /** @type {string} */ value) =>
-      void texts.set(key, value),
+    set: async (/** @type {string} */ key, /** @type {string} */ value) => void texts.set(key, value),
     delete: async (/** @type {string} */ key) => void texts.delete(key),
   };
 }

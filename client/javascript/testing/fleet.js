@@ -14,9 +14,7 @@ import { memoryStorage } from "./collecting.js";
 const AT_ONCE = 32;
 const PATIENCE = 60_000;
 
-const { registry, endpoint, metric, clients, values = textsOf(clients) } = JSON.parse(
-  readFileSync(0, "utf8"),
-);
+const { registry, endpoint, metric, clients, values = textsOf(clients) } = JSON.parse(readFileSync(0, "utf8"));
 const sums = { recorded: 0, delivered: 0, dropped: 0 };
 
 /** @param {Record<string, number>} counts @returns {unknown[]} */
