@@ -1,8 +1,4 @@
-"""The command `check`: a registry's faults all at once, what ends, and what a change means.
-
-`tomllib` names lines of what isn't TOML only. So each statement is parsed by itself, by `tomllib`
-again: a statement ends where what was read since the last one can be parsed.
-"""
+"""The command `check`: a registry's faults all at once, what ends, and what a change means."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from hubbub.collector.cli import cli_errors
 from hubbub.protocol import Metric, MetricError, Registry, check_compatible
 from hubbub.reporting import NOTHING_ASKED, Finding, Level, metric_warning, registry_ends
 
-FAULT = "fault"
+_FAULT = "fault"
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -42,67 +38,43 @@ def check(metrics: Path, against: Path | None) -> None:
     may be reported many times a day.
     """
     with cli_errors():
-        found = _findings(metrics, against)
+        try:
+            lines = key_lines(metrics.read_text(encoding="utf-8-sig"))
+        except ValueError:  # of TOML or UTF-8, as the reader of the registry will say
+            lines = {}
+        try:
+            registry = Registry.load(metrics)
+        except MetricError as error:
+            found = [_fault(fault.field, str(fault)) for fault in error.faults]
+            found.sort(key=lambda it: line_of(it.label, lines))
+        else:
+            today = dt.datetime.now(dt.UTC).date()
+            found = [*registry_ends(registry, today), *_repeats(registry)]
+            if against:
+                found += changes(Registry.load(against), registry)
+    wrong = 0
     for finding in found:
-        level = "error" if _is_wrong(finding) else finding.level.name.lower()
-        click.echo(f"{finding.label}: {level}: {finding.text}")
-    wrong = sum(map(_is_wrong, found))
+        level = finding.level.name.lower()
+        if finding.code in {_FAULT, NOTHING_ASKED} and finding.level > Level.FACT:
+            level, wrong = "error", wrong + 1
+        text = finding.text.removeprefix(f"{metrics}: ")
+        if finding.code != _FAULT:  # which names its field
+            text = f"{finding.label}: {text}"
+        line = line_of(finding.label, lines)
+        click.echo(f"{metrics}{f':{line}' if line else ''}: {level}: {text}")
     click.echo(f"{metrics}: {f'{wrong} wrong' if wrong else 'in order'}", err=True)
     sys.exit(1 if wrong else 0)
 
 
-def _findings(metrics: Path, against: Path | None) -> list[Finding]:
-    """Return what is found, with the place in the file as labels."""
-    try:
-        registry = Registry.load(metrics)
-    except MetricError as error:
-        return faults(error, _toml_text(metrics), str(metrics))
-    found = [*registry_ends(registry, dt.datetime.now(dt.UTC).date()), *repeats(registry)]
-    if against:
-        found += changes(Registry.load(against), registry)
-    lines = key_lines(metrics.read_text(encoding="utf-8-sig"))
-    placed = [(line_of(finding.label, lines), finding) for finding in found]
-    return [_placed(finding, metrics, line) for line, finding in placed]
+def _fault(field: str, text: str) -> Finding:
+    return Finding(_FAULT, field, text, None, Level.WARNING)
 
 
-def _placed(finding: Finding, file: Path, line: int) -> Finding:
-    text = finding.text
-    if not text.startswith(finding.label):
-        text = f"{finding.label}: {text}"
-    return finding._replace(label=f"{file}:{line}" if line else str(file), text=text)
+def _fact(code: str, metric: Metric, text: str, value: object = None) -> Finding:
+    return Finding(code, f"metrics.{metric.name}", text, value)
 
 
-def _toml_text(file: Path) -> str | None:
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-        tomllib.loads(text)
-    except (OSError, ValueError):
-        return None
-    return text
-
-
-def _is_wrong(finding: Finding) -> bool:
-    return finding.code in {FAULT, NOTHING_ASKED} and finding.level > Level.FACT
-
-
-def faults(error: MetricError, text: str | None, file: str) -> list[Finding]:
-    """Return each fault of a registry with its place.
-
-    `error`: what the reader raised. `text`: the file's text if it is TOML, in which the keys are
-    looked up. `file`: its name.
-    """
-    lines = key_lines(text) if text is not None else {}
-    found = [
-        (line_of(fault.field, lines), str(fault).removeprefix(f"{file}: "))
-        for fault in error.faults
-    ]
-    return [
-        Finding(FAULT, f"{file}:{line}" if line else file, words, line or None, Level.WARNING)
-        for line, words in sorted(found)
-    ]
-
-
-def repeats(registry: Registry) -> Iterator[Finding]:
+def _repeats(registry: Registry) -> Iterator[Finding]:
     """Yield which metrics tell something in the clear of reports that a client repeats at will."""
     for metric in registry.values():
         if metric.dimensions and not (metric.reports_once or metric.reports_per_day):
@@ -123,11 +95,15 @@ def changes(old: Registry, new: Registry) -> Iterator[Finding]:
     try:
         check_compatible(old, new)
     except MetricError as error:
-        for fault in error.faults:
-            yield Finding(FAULT, fault.field, str(fault), None, Level.WARNING)
+        yield from (_fault(fault.field, str(fault)) for fault in error.faults)
     for metric in new.values():
         if (before := old.get(metric.name)) is None:
-            text = f"is new: a client spends up to {metric.reserve:.6g} on it{_further(metric)}"
+            text = f"is new: a client spends up to {metric.reserve:.6g} on it"
+            if metric.memory != "period" and metric.max_answers != 1:
+                text += (
+                    f", and {metric.price:.6g} for each further value while lifetime_epsilon "
+                    "allows it"
+                )
             yield _fact("metric_added", metric, text, metric.reserve)
         elif metric.version > before.version:
             yield _new_version(before, metric)
@@ -142,7 +118,7 @@ def changes(old: Registry, new: Registry) -> Iterator[Finding]:
                 "reports go on counting"
             )
             yield _fact("metric_kept", metric, text, max(more, 0.0))
-            if lost := _no_longer_told(before, metric):
+            if lost := _lost_values(before, metric):
                 text = (
                     f"{', '.join(lost)} not told apart any more: new reports say other instead, "
                     "for ever, and stored ones are read so"
@@ -161,7 +137,7 @@ def changes(old: Registry, new: Registry) -> Iterator[Finding]:
         yield Finding("lifetime_epsilon", "lifetime_epsilon", text, new.lifetime_epsilon)
 
 
-def _no_longer_told(before: Metric, after: Metric) -> list[str]:
+def _lost_values(before: Metric, after: Metric) -> list[str]:
     """Return the dimensions and values that a metric told apart and doesn't any more."""
     now = {dimension.name: dimension for dimension in after.dimensions}
     lost = []
@@ -176,14 +152,15 @@ def _no_longer_told(before: Metric, after: Metric) -> list[str]:
 
 def _new_version(before: Metric, metric: Metric) -> Finding:
     """Return what another version costs, which is for nothing if all is as it was."""
-    spent = (
-        f"clients answer anew, and spend up to {metric.reserve:.6g} again beside what version "
-        f"{before.version} cost them"
-    )
     if before.memory == metric.memory == "period":
         spent = (
             "clients answer it from their next period on, as long as the periods of all versions "
             f"are at most {metric.max_periods:,} (max_periods), for {metric.price:.6g} each"
+        )
+    else:
+        spent = (
+            f"clients answer anew, and spend up to {metric.reserve:.6g} again beside what version "
+            f"{before.version} cost them"
         )
     spent += (
         f"; stored reports of version {before.version} stay, and are decoded by themselves with a "
@@ -196,31 +173,21 @@ def _new_version(before: Metric, metric: Metric) -> Finding:
     return _fact("version_raised", metric, text, metric.reserve)
 
 
-def _further(metric: Metric) -> str:
-    if metric.memory == "period" or metric.max_answers == 1:
-        return ""
-    return f", and {metric.price:.6g} for each further value while lifetime_epsilon allows it"
-
-
-def _fact(code: str, metric: Metric, text: str, value: object = None) -> Finding:
-    return Finding(code, f"metrics.{metric.name}", text, value)
-
-
-_CLOSERS = ("]", "}", '"""', "'''")
-"""One of them is in the last line of every statement that has several."""
-
-
 def key_lines(text: str) -> dict[str, int]:
     """Return the first line of each table and key, by names as messages have them.
 
-    `text`: must be TOML. Returns such as ``{"metrics.tabs": 3, "metrics.tabs.edges": 8,
-    "metrics.tabs.fields[1].name": 9}``.
+    `tomllib` gives no lines. So each statement is parsed by itself: it ends where what was read
+    since the last one can be parsed. Raises ValueError if the text isn't TOML. Returns such as
+    ``{"metrics.tabs": 3, "metrics.tabs.edges": 8, "metrics.tabs.fields[1].name": 9}``.
     """
+    tomllib.loads(text)
     lines: dict[str, int] = {}
     table, statement, start = "", "", 1
     for number, line in enumerate(text.split("\n"), 1):
+        is_first = not statement
         statement += line + "\n"
-        if statement != line + "\n" and not any(closer in line for closer in _CLOSERS):
+        # One of these is in the last line of every statement that has several.
+        if not is_first and not any(closer in line for closer in ("]", "}", '"""', "'''")):
             continue
         try:
             parsed = tomllib.loads(statement)
@@ -232,11 +199,11 @@ def key_lines(text: str) -> dict[str, int]:
             if table.endswith("[0]"):  # [[...]]
                 base = table[:-3]
                 table = next(it for n in count() if (it := f"{base}[{n}]") not in lines)
-            paths, inside = [table], ""
-        else:
-            inside = f"{table}." if table else ""
+            paths = [table]
+        elif table:
+            paths = [f"{table}.{path}" for path in paths]
         for path in paths:
-            lines.setdefault(inside + path, start)
+            lines.setdefault(path, start)
         statement, start = "", number + 1
     return lines
 
@@ -252,10 +219,10 @@ def _paths(path: str, value: Any) -> Iterator[str]:
     """Yield all keys inside a value, the outer ones first."""
     if path:
         yield path
+    inner = {}
     if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _paths(f"{path}.{key}" if path else key, inner)
+        inner = {f"{path}.{key}" if path else key: it for key, it in value.items()}
     elif isinstance(value, list):
-        for i, inner in enumerate(value):
-            if isinstance(inner, dict):
-                yield from _paths(f"{path}[{i}]", inner)
+        inner = {f"{path}[{i}]": it for i, it in enumerate(value) if isinstance(it, dict)}
+    for name, it in inner.items():
+        yield from _paths(name, it)
