@@ -268,28 +268,6 @@ _REQUEST_BYTES = 2**16  # requests here have no bodies, and short heads
 _BACKLOG = 128  # asyncio's own is 100; these come seldom together
 
 
-class _Application:
-    """Counts what happens to connections (a `connections.Application`)."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def refuse(self, error: RefusalError) -> Answer:
-        return refusal(error)
-
-    def fail(self, error: BaseException | None) -> Answer:
-        return unexpected(error, _log)
-
-    def shed(self, reason: str) -> RefusalError:
-        return RefusalError(429, f"shed_{reason}", f"too many {reason} are under way already")
-
-    def turned_away(self) -> None:
-        self._metrics.shed("admin_connections")
-
-    def left(self) -> None:
-        """Operators may leave."""
-
-
 @asynccontextmanager
 async def running_admin_listener(
     port: int, files: ServiceFiles, store: Store, metrics: Metrics
@@ -306,15 +284,15 @@ async def running_admin_listener(
     limits = Limits(
         _CONNECTIONS,
         _CONNECTIONS,
-        _REQUEST_BYTES,
         _CONNECTIONS * _REQUEST_BYTES,
         settings.header_seconds,
         settings.body_seconds,
     )
     connections = Connections(
-        _Application(metrics),
         server.request_handler,
         limits,
+        metrics,
+        "admin_connections",
         request_factory=server.request_factory,
     )
     try:

@@ -35,7 +35,8 @@ from hubbub.collector.serving.connections import Connection, Connections, NotHtt
 from hubbub.protocol import MOST_BYTES, SwitchError, SwitchFile
 from hubbub.storage import NewBatch, Store, StoreError
 
-_GOOD_FOR_SECONDS = 1.0  # however many probes ask, the store is asked once a second
+_LOOK_SECONDS = 1.0  # however many probes ask, the store is asked once a second
+_HANGS_SECONDS = 30.0  # a look takes up to _PATIENCE_SECONDS, and longer on a busy machine
 _PATIENCE_SECONDS = 5.0  # orchestrators give a probe up after 1 to 10 seconds
 _MOST_LOOKUPS = 16  # one looks and 15 wait, some milliseconds each
 _LARGE = 2**14
@@ -84,38 +85,36 @@ def check_strictly(request: web.BaseRequest) -> None:
 
 
 class App:
-    """What a listener answers (a `connections.Application`).
+    """What a listener answers.
 
     `routes`: what answers, by path and method. Only the method POST takes a body. `metrics`: where
-    answers that aren't 2xx are counted. `kind`: what its connections are counted under.
-    `draining`: set it to close each connection with its next answer.
+    answers that aren't 2xx are counted. `draining`: set it to close each connection with its next
+    answer.
     """
 
-    def __init__(
-        self, routes: Routes, metrics: Metrics, settings: Settings, kind: str = "connections"
-    ) -> None:
+    def __init__(self, routes: Routes, metrics: Metrics, settings: Settings) -> None:
         self.draining = False
         self._routes = routes
         self._metrics = metrics
         self._retry_after = settings.retry_after_seconds
         self._origins = frozenset(settings.cors_origins.split())
-        self._kind = kind
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""
         # Where the next request begins: aiohttp drops what comes with an Upgrade it doesn't know.
         is_clear = "Upgrade" not in request.headers
-        await cast("Connection", request.protocol).turn()
         try:
             check_strictly(request)
             answer = await self._answer(request)
         except RefusalError as error:
-            answer = self.refuse(error)
+            answer = self._refuse(error)
             is_clear = is_clear and not isinstance(error, NotHttpError)
-        except ConnectionError:  # it left, which `left` counts
+        except ConnectionError:
             answer = problem(400, "body: incomplete")
         except Exception as error:
-            answer = self.fail(error)
+            answer = self._fail(error)
+        if request.transport is None:
+            self._metrics.request(499, "gone")
         response = to_response(answer)
         if self._origins:
             self._tell_origin(request.headers.get("Origin", ""), response)
@@ -124,10 +123,6 @@ class App:
         return response
 
     async def _answer(self, request: web.BaseRequest) -> Answer:
-        connection = cast("Connection", request.protocol)
-        if connection.refusal is not None:
-            error, connection.refusal = connection.refusal, None
-            raise error
         path, method = request.path, request.method
         handlers = self._routes.get(path)
         if handlers is None:
@@ -148,8 +143,7 @@ class App:
         if origin in self._origins:
             response.headers["Access-Control-Allow-Origin"] = origin
 
-    def refuse(self, error: RefusalError) -> Answer:
-        """Count a refusal, and return its answer."""
+    def _refuse(self, error: RefusalError) -> Answer:
         self._metrics.request(error.status, error.reason)
         if error.status == 429:
             self._metrics.shed(error.reason)
@@ -157,32 +151,13 @@ class App:
             self._metrics.key_refused(error.key, error.reason)
         return refusal(error)
 
-    def fail(self, error: BaseException | None) -> Answer:
-        """Count an error that is no refusal, and return its answer."""
+    def _fail(self, error: Exception) -> Answer:
         if isinstance(error, StoreError):
             self._metrics.request(503, "store")
             _log.debug("the store failed: %s", error)
             return problem(503, _STORE_FAILED, retry_after=self._retry_after)
         self._metrics.request(500, "unexpected")
         return unexpected(error, _log)
-
-    def shed(self, reason: str) -> RefusalError:
-        """Return the refusal of what there is no room for.
-
-        Clients are told to wait between once and twice as long, at random, so that they don't all
-        come back at the same moment.
-        """
-        wait = self._retry_after * (1 + secrets.randbelow(1001) / 1000)
-        detail = f"too busy: too many {reason} are under way already"
-        return RefusalError(429, f"shed_{reason}", detail, retry_after=wait)
-
-    def turned_away(self) -> None:
-        """Count a connection that was closed for want of room."""
-        self._metrics.shed(self._kind)
-
-    def left(self) -> None:
-        """Count a client that left before its answer."""
-        self._metrics.request(499, "gone")
 
 
 class Reports:
@@ -231,7 +206,9 @@ class Reports:
         check_media_type(media_type)
         encoding = check_encoding(headers.get("Content-Encoding", ""))
         if self._under_way >= self._settings.max_requests:
-            raise self.connections.application.shed("requests")
+            raise self._shed("requests")
+        if not self.connections.has_room_for(0):
+            raise self._shed("bytes")
         self._under_way += 1
         begun = time.perf_counter()
         try:
@@ -244,7 +221,10 @@ class Reports:
                         if encoding:
                             came = len(body)
                             body = decompress(body, encoding, self._settings.max_body_bytes)
-                            cast("Connection", request.protocol).hold(max(0, len(body) - came))
+                            grown = len(body) - came
+                            if not self.connections.has_room_for(grown):
+                                raise self._shed("bytes")
+                            cast("Connection", request.protocol).hold(grown)
                         batch = self._batch(body, media_type)
                     finally:
                         await asyncio.sleep(0)  # a look at the sockets before the next
@@ -262,6 +242,16 @@ class Reports:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_over.wait(), seconds)
         return not self._under_way
+
+    def _shed(self, what: str) -> RefusalError:
+        """Return the refusal of what there is no room for.
+
+        Clients are told to wait between once and twice as long, at random, so that they don't all
+        come back at the same moment.
+        """
+        wait = self._settings.retry_after_seconds * (1 + secrets.randbelow(1001) / 1000)
+        detail = f"too busy: too many {what} are under way already"
+        return RefusalError(429, f"shed_{what}", detail, retry_after=wait)
 
     async def _read(self, request: web.BaseRequest) -> bytes:
         """Return a body that comes in time, and isn't too large (raises RefusalError)."""
@@ -289,7 +279,6 @@ class Reports:
                     body += await content.readany()
                     if len(body) > most:
                         raise too_large
-                    await connection.turn()  # tiny chunks cost a thousand times their bytes
             return bytes(body)
         except TimeoutError:
             detail = f"body: must arrive within {seconds:g} seconds"
@@ -370,9 +359,9 @@ async def refuse_for_now(_request: web.BaseRequest) -> Answer:
 
 
 OPENAPI = fixed(Answer(200, resources("hubbub.collector").joinpath("openapi.json").read_bytes()))
-_LIVEZ = fixed(Answer(200, b'{"status": "alive"}'))  # the process answers: no more is said
+_ALIVE = Answer(200, b'{"status": "alive"}')
 NOT_READY: Routes = {
-    "/livez": _LIVEZ,
+    "/livez": fixed(_ALIVE),
     "/readyz": {"GET": refuse_for_now, "HEAD": refuse_for_now},
 }
 """The probes of a collector that waits for its store."""
@@ -381,33 +370,46 @@ NOT_READY: Routes = {
 class Probes:
     """Answers GET /livez and GET /readyz.
 
-    Orchestrators ask every few seconds, and anyone may, so an answer is cached for a moment and is
-    no more than yes or no. The reason is logged when it changes. `draining`: set it to be ready no
+    Orchestrators ask every few seconds, and anyone may, so an answer is what `watch` found out last
+    and no more than yes or no. It may be asked from any thread, so also while the event loop that
+    takes reports is busy. The reason is logged when it changes. `draining`: set it to be ready no
     more.
     """
 
     def __init__(self, settings: Settings, store: Store, commit: GroupCommit) -> None:
         self.draining = False
         self.routes: Routes = {
-            "/livez": _LIVEZ,
+            "/livez": {"GET": self._get_livez, "HEAD": self._get_livez},
             "/readyz": {"GET": self._get_readyz, "HEAD": self._get_readyz},
         }
         self._settings = settings
         self._store = store
         self._commit = commit
         self._reason: str | None = None
-        self._asked_at = -float("inf")
-        self._asking = asyncio.Lock()
+        self._looked_at = time.monotonic()
+
+    async def watch(self) -> None:
+        """Look once a second, until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Find out whether reports can be taken."""
+        reason = await self._ask()
+        if reason != self._reason:
+            _log.warning("ready again" if reason is None else f"not ready: {reason}")
+        self._reason, self._looked_at = reason, time.monotonic()
+
+    @property
+    def _hangs(self) -> bool:
+        return time.monotonic() - self._looked_at > _HANGS_SECONDS
+
+    async def _get_livez(self, _request: web.BaseRequest) -> Answer:
+        return problem(503, "hangs") if self._hangs else _ALIVE
 
     async def _get_readyz(self, _request: web.BaseRequest) -> Answer:
-        async with self._asking:
-            if time.monotonic() - self._asked_at > _GOOD_FOR_SECONDS:
-                reason = await self._ask()
-                if reason != self._reason:
-                    _log.warning("ready again" if reason is None else f"not ready: {reason}")
-                self._reason = reason
-                self._asked_at = time.monotonic()
-        if self.draining or self._reason is not None:
+        if self.draining or self._reason is not None or self._hangs:
             return problem(503, _NOT_READY, retry_after=self._settings.retry_after_seconds)
         return Answer(200, b'{"status": "ready"}')
 

@@ -1,10 +1,9 @@
 """The collector's listeners: aiohttp's connections, within bounds of number, bytes and time.
 
 aiohttp speaks HTTP, and reads ahead on each connection. Here what has come and isn't answered is
-counted, per connection and in all, with what aiohttp makes of it; and it is parsed in turns, so
-that a thousand busy connections don't keep a probe waiting. Invariant: what strangers can make a
-process hold is bounded by `Limits`. Requests beyond the bound are refused; a connection that sends
-too much by itself, or when all together hold a quarter more, is aborted.
+counted with what aiohttp makes of it. Invariant: what strangers can make a process hold is bounded
+by `Limits`: beyond `total_bytes` the body that has been arriving for the longest is given up, or
+else new requests are refused, and connections aborted when all together hold a quarter more.
 """
 
 from __future__ import annotations
@@ -14,21 +13,19 @@ import logging
 import resource
 import socket
 import ssl
-import time
 from asyncio.sslproto import SSLProtocol
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
-from functools import partial
 from ipaddress import IPv6Address, IPv6Network
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
-from aiohttp import StreamReader, web
+from aiohttp import StreamReader, web, web_protocol
 from aiohttp.http import RawRequestMessage
 
-from hubbub.collector.problems import Answer, RefusalError
+from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.problems import Answer, RefusalError, refusal, unexpected
 from hubbub.protocol import HubbubError
 
 _READ_BYTES = 2**14
@@ -37,14 +34,8 @@ _TLS_READ_BYTES = 2**12
 """Likewise of TLS: what OpenSSL keeps of memory for it, it keeps for good."""
 _MOST_HANDSHAKES = 1024
 """At once, as each takes 50 kB; then the one that has taken the longest is given up."""
-_AHEAD_BYTES = 2**16
-"""Of requests that came before the one under way was answered: nobody needs more than one."""
 _MESSAGE_BYTES, _FIELD_BYTES = 2**11, 400
 """What a parsed request, and each field of its head, weigh in memory; measured with Python 3.11."""
-_SHARE_SECONDS = 0.005
-"""Of parsing between two looks at the sockets: a probe that comes waits for twice that."""
-_REQUEST_SECONDS = 0.0003
-"""What a request that had to wait is expected to take, once it may begin."""
 _CLOSE_SECONDS = 1.0
 """For clients of TLS to say goodbye, and for cancelled requests to end."""
 _IPV6_BITS = 64
@@ -53,6 +44,8 @@ _ACCEPTED = 64  # connections between two looks at the sockets: some millisecond
 _BACKLOG = 1024  # connections that wait for accept(): a second of a busy service's
 _OTHER_FILES = 256  # the store's files, connections and pipes are some tens
 _PAUSE_SECONDS = 60.0  # a shortage of files is logged once a minute, not once a connection
+
+web_protocol.MAX_MSG_QUEUE_SIZE = 2  # requests that are parsed ahead: nobody needs more
 
 _log = logging.getLogger("hubbub.collector")
 
@@ -73,7 +66,6 @@ class Limits(NamedTuple):
 
     connections: int  # then the one that has been idle the longest makes room for a new one
     connections_per_address: int  # likewise; an address is kept only while it has connections
-    request_bytes: int  # of one request
     total_bytes: int  # of all that isn't answered
     idle_seconds: float  # to send the head of the first request, and of the next
     send_seconds: float  # to receive an answer
@@ -81,48 +73,33 @@ class Limits(NamedTuple):
     @property
     def most_bytes(self) -> int:
         """Bytes from which on connections are aborted; up to that, requests are answered 429."""
-        return self.total_bytes * 5 // 4 + _AHEAD_BYTES
-
-
-class Application(Protocol):
-    """What answers requests."""
-
-    def refuse(self, error: RefusalError) -> Answer:
-        """Count a refusal, and return its answer."""
-
-    def fail(self, error: BaseException | None) -> Answer:
-        """Count and log an unexpected error, and return its answer."""
-
-    def shed(self, reason: str) -> RefusalError:
-        """Return the refusal of what there is no room for."""
-
-    def turned_away(self) -> None:
-        """Count a connection that was closed without an answer for want of room."""
-
-    def left(self) -> None:
-        """Count a client that left before its answer."""
+        return self.total_bytes * 5 // 4 + 2 * _READ_BYTES  # small totals, too, refuse first
 
 
 class Connections(web.Server):
-    """Makes a protocol for each new connection, and room for it where there is none."""
+    """Makes a protocol for each new connection, and room for it where there is none.
+
+    `kind`: as what connections that there is no room for are counted.
+    """
 
     def __init__(
         self,
-        application: Application,
         handler: Callable[[Any], Awaitable[web.StreamResponse]],
         limits: Limits,
+        metrics: Metrics,
+        kind: str = "connections",
         *,
         tls: ssl.SSLContext | None = None,
         request_factory: Callable[..., web.BaseRequest] | None = None,
     ) -> None:
         super().__init__(handler, request_factory=self._begin)
         self._make = request_factory or self._make_request
-        self.application = application
+        self._kind = kind
         self.limits = limits
+        self.metrics = metrics
         self.tls = tls
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(_READ_BYTES))  # each connection takes what it needs
-        self.line = _Line(self.loop)
         self.held = 0
         self.reading: dict[Connection, StreamReader] = {}  # bodies that arrive, the oldest first
         self.open = 0
@@ -144,7 +121,7 @@ class Connections(web.Server):
         address = connection.address
         is_full = self._open_of.get(address, 0) >= self.limits.connections_per_address
         if is_full or self.open >= self.limits.connections:
-            self.application.turned_away()
+            self.metrics.shed(self._kind)
             others = (it for it in self._idle if not is_full or it.address == address)
             oldest = next(others, None)
             if oldest is None:
@@ -168,7 +145,7 @@ class Connections(web.Server):
         """Count a connection among those whose handshake isn't over."""
         self._handshakes[connection] = None
         if len(self._handshakes) > _MOST_HANDSHAKES:
-            self.application.turned_away()
+            self.metrics.shed(self._kind)
             next(iter(self._handshakes)).cut()
 
     def note_open(self, connection: Connection) -> None:
@@ -179,64 +156,25 @@ class Connections(web.Server):
         """Count a connection among those that can make room."""
         self._idle[connection] = None
 
+    def has_room_for(self, size: int) -> bool:
+        """Return whether so many bytes more may be held for a request."""
+        return self.held + size <= self.limits.total_bytes
+
     def make_room(self, connection: Connection) -> None:
-        """Give up the body that has been arriving for the longest, or else refuse this one."""
-        oldest = next((it for it in self.reading if it is not connection), connection)
-        oldest.give_up(self.application.shed("bytes"))
-        if self.held > self.limits.most_bytes:
+        """Give up the body that has been arriving for the longest, or else this connection."""
+        oldest = next(iter(self.reading), None)
+        if oldest is not None:
+            del self.reading[oldest]
+            self.metrics.shed("bytes")
+            oldest.cut()
+            oldest.release()  # its request ends as soon as it finds out
+        elif self.held > self.limits.most_bytes:
+            self.metrics.shed("bytes")
             connection.cut()
 
     async def close(self) -> None:
         """Close all, and give up what is under way after a moment."""
         await self.shutdown(_CLOSE_SECONDS)
-
-
-class _Line:
-    """Work that shares the event loop: at most `_SHARE_SECONDS` of it between two looks.
-
-    asyncio runs all that is ready before it looks again at what has come.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: deque[tuple[Callable[[], object], float]] = deque()
-        self._until: float | None = None  # when the share since the last look is used up
-
-    async def turn(self) -> None:
-        """Wait until a request may begin."""
-        if not self.takes_now():
-            turn = self._loop.create_future()
-            self.wait(partial(_wake, turn), _REQUEST_SECONDS)
-            await turn
-
-    def takes_now(self) -> bool:
-        """Return whether to work at once."""
-        until = self._until or self._begin()
-        return not self._waiting and time.perf_counter() < until
-
-    def wait(self, work: Callable[[], object], seconds: float = 0.0) -> None:
-        """Do some work in its turn; `seconds`: what it will take later on."""
-        self._waiting.append((work, seconds))
-
-    def _begin(self) -> float:
-        self._until = time.perf_counter() + _SHARE_SECONDS
-        self._loop.call_soon(self._go_on)  # which comes after the next look
-        return self._until
-
-    def _go_on(self) -> None:
-        self._until = None
-        if not self._waiting:
-            return
-        until = self._begin()
-        while self._waiting and time.perf_counter() < until:
-            work, seconds = self._waiting.popleft()
-            until -= seconds
-            work()
-
-
-def _wake(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
 
 
 class Connection(web.RequestHandler, asyncio.BufferedProtocol):
@@ -253,19 +191,14 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
             read_bufsize=_READ_BYTES,
             auto_decompress=False,
         )
-        # Reading stops when two requests wait; that more may come in one read.
-        self._max_msg_queue_size, self._msg_queue_resume_size = 2, 0
         self.address = ""
-        self.refusal: RefusalError | None = None  # of the next request
         self.listener = listener
         self._raw: asyncio.Transport | None = None
         self._is_open = False
-        self._came = b""  # and waits for its turn
-        self._weights: deque[int] = deque()  # of requests that aren't answered
-        self._rest = 0  # bytes of a head that hasn't come whole
+        self._held = 0  # of what has come, with what became of it
+        self._latest = 0  # of the latest read
         self._unsent = 0  # bytes of answers, and of TLS itself
-        self._discards = False  # the rest of a body that was refused
-        self._is_fresh = False  # a request that came in its turn
+        self._discards = False  # the rest of a body that was refused: its end ends the connection
         self._sending: asyncio.TimerHandle | None = None
 
     # Its beginning and end
@@ -294,8 +227,6 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stop answering."""
-        if self._is_open and self._request_in_progress:
-            self.listener.application.left()
         if self._sending is not None:
             self._sending.cancel()
         super().connection_lost(exc)
@@ -308,7 +239,7 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
             self._is_open = False
             self.listener.forget(self)
         if not self._request_in_progress:
-            self._release_all()
+            self.release()
 
     def cut(self) -> None:
         """Close at once."""
@@ -323,86 +254,34 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         return self.listener.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what has come, now or in its turn."""
-        data = bytes(self.listener.buffer[:nbytes])
-        if not self._discards:
-            self._hold(nbytes)
-        if self.listener.tls is not None or not (self._came or not self.listener.line.takes_now()):
-            self.data_received(data)
-            return
-        if self._came:  # once is as much as most have to send
-            self._pause_transport_reading()
-        else:
-            self.listener.line.wait(self._take_turn)
-        self._came += data
-
-    def _take_turn(self) -> None:
-        data, self._came = self._came, b""
-        if self.transport is not None and not self.transport.is_closing():
-            self.data_received(data)
-            if not (self._reading_paused or self._buffer_paused):
-                self._resume_transport_reading()
+        """Take what has come."""
+        self._latest = nbytes
+        self.hold(nbytes)
+        if self._is_open:
+            self.data_received(bytes(self.listener.buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, and weigh the requests in it."""
         before = len(self._messages)
         super().data_received(data)
         for message, _ in islice(self._messages, before, None):
-            if not self._is_open:  # it has just been cut
-                break
-            self._discards, self._is_fresh = False, True
-            size = 0
-            if isinstance(message, RawRequestMessage):
-                size = _MESSAGE_BYTES + _FIELD_BYTES * len(message.raw_headers)
-            elif body := self.listener.reading.get(self):
-                body.set_exception(NotHttpError())
-            self._weights.append(self._rest + size)
-            self._rest = 0
-            self._add(size)
-
-    async def turn(self) -> None:
-        """Wait until a request may begin; the first of a read has had its turn."""
-        if not self._is_fresh:
-            await self.listener.line.turn()
-        self._is_fresh = False
-
-    def _hold(self, size: int) -> None:
-        """Count bytes that have come for the last request, or for the next head."""
-        if not self._is_open:
-            return
-        if self._weights:
-            self._weights[-1] += size
-        else:
-            self._rest += size
-        self._add(size)
-
-    def _add(self, size: int) -> None:
-        self.listener.held += size
-        weights, limits = self._weights, self.listener.limits
-        ahead = self._rest + sum(islice(weights, 1, None))
-        if ahead > _AHEAD_BYTES or (weights and weights[0] > limits.request_bytes + _AHEAD_BYTES):
-            self.listener.application.refuse(self.listener.application.shed("bytes"))
-            self.cut()
-        elif self.listener.held > limits.total_bytes:
-            self.listener.make_room(self)
+            self._discards = False
+            self.hold(_weight(message))
+            if not isinstance(message, RawRequestMessage) and self in self.listener.reading:
+                self.listener.reading[self].set_exception(NotHttpError())
 
     def hold(self, size: int) -> None:
-        """Count what was made of a request's body as held, too (raises RefusalError: 429)."""
-        if self.listener.held + size > self.listener.limits.total_bytes:
-            raise self.listener.application.shed("bytes")
-        self._hold(size)
+        """Count bytes until the request under way, or else the next, is answered."""
+        if self._is_open and not self._discards:
+            self._held += size
+            self.listener.held += size
+            if self.listener.held > self.listener.limits.total_bytes:
+                self.listener.make_room(self)
 
-    def give_up(self, error: RefusalError) -> None:
-        """Refuse the body that is arriving, or else the next request."""
-        body = self.listener.reading.pop(self, None)
-        if body is None:
-            self.refusal = error
-            return
-        body.set_exception(error)
-        self._discards = True
-        if self._weights:
-            self.listener.held -= self._weights[0]
-            self._weights[0] = 0
+    def release(self, but: int = 0) -> None:
+        """Count nothing as held any more, but so many bytes that have come."""
+        self.listener.held -= self._held + self._unsent - but
+        self._held, self._unsent = but, 0
 
     # What goes
 
@@ -413,20 +292,16 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         self.hold_unsent(resp.content_length or 0)
         try:
             finished = await super().finish_response(request, resp, start_time)
-            if self._paused and self.transport is not None:
-                await self._drain_helper()
+            await request.writer.drain()
         except ConnectionError:
             finished = resp, True
         if request.content.exception() is not None:
             _empty(request.content)
-        self.hold_unsent(0)
-        if self._weights:
-            self.listener.held -= self._weights.popleft()
-        if not self._is_open:
-            self._release_all()
-        elif not request.content.is_eof():
+        waiting = [_weight(message) + body.total_bytes for message, body in self._messages]
+        self.release(sum(waiting, self._latest) if waiting and self._is_open else 0)
+        if not request.content.is_eof():
             self._discards = True
-        elif not self._weights:
+        elif self._is_open and not waiting:
             self.listener.note_idle(self)
         return finished
 
@@ -458,23 +333,17 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         message: str | None = None,  # noqa: ARG002 (which quotes the request)
     ) -> web.StreamResponse:
         """Answer bytes that aren't HTTP, or a failure of the handler."""
-        application = self.listener.application
-        answer = application.fail(exc) if status >= 500 else application.refuse(NotHttpError())
+        answer = unexpected(exc, _log) if status >= 500 else refusal(NotHttpError())
+        self.listener.metrics.request(answer.status, "unexpected" if status >= 500 else "http")
         response = to_response(answer)
         response.force_close()
         return response
-
-    def _release_all(self) -> None:
-        self.listener.held -= self._rest + sum(self._weights) + self._unsent
-        self._rest = self._unsent = 0
-        self._weights.clear()
 
 
 class _Tls(SSLProtocol):
     """TLS on a connection, with a small buffer, and counted before there is a request."""
 
     max_size = _TLS_READ_BYTES
-    _ssl_reading_paused: bool
     _ssl_buffer: bytes
     _ssl_buffer_view: memoryview
 
@@ -492,47 +361,35 @@ class _Tls(SSLProtocol):
         # asyncio's has 256 KiB for each connection.
         self._ssl_buffer, self._ssl_buffer_view = b"", listener.buffer[:_TLS_READ_BYTES]
         self._connection = connection
-        self._raw: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin with the handshake, if there is room."""
         raw = cast("asyncio.Transport", transport)
         if self._connection.begin(raw):
-            self._raw = raw
             raw.set_write_buffer_limits(0)
             self._connection.listener.note_handshake(self._connection)
             super().connection_made(raw)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Count it out."""
-        self._raw = None
         super().connection_lost(exc)
         self._connection.end()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Take what has come, now or in its turn."""
-        line = self._connection.listener.line
-        if self._raw is None or line.takes_now():
-            self._take(nbytes)
-        else:
-            self._raw.pause_reading()
-            line.wait(partial(self._take_turn, bytes(self._ssl_buffer_view[:nbytes])))
 
     def get_buffer(self, n: int) -> memoryview:  # noqa: ARG002 (the buffer has its size)
         """Return where to put what comes."""
         return self._ssl_buffer_view
 
-    def _take_turn(self, data: bytes) -> None:
-        if self._raw is not None and not self._raw.is_closing():
-            self._ssl_buffer_view[: len(data)] = data
-            self._take(len(data))
-        if self._raw is not None and not self._ssl_reading_paused:
-            self._raw.resume_reading()
-
-    def _take(self, nbytes: int) -> None:
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what has come."""
         super().buffer_updated(nbytes)
         if self._connection.transport is not None:  # who asks for new keys, and takes no answer
             self._connection.hold_unsent(self._connection.transport.get_write_buffer_size())
+
+
+def _weight(message: object) -> int:
+    if isinstance(message, RawRequestMessage):
+        return _MESSAGE_BYTES + _FIELD_BYTES * len(message.raw_headers)
+    return 0
 
 
 def _empty(body: StreamReader) -> None:

@@ -7,15 +7,18 @@ writer, close the store.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import datetime as dt
 import gc
 import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hubbub.collector.config import Settings
 from hubbub.collector.ingest.commit import Commit, running_group_commit
@@ -53,6 +56,8 @@ _PROBE_BYTES = 2**20
 """For orchestrators and who else reaches that listener: some connections and short heads."""
 _OBJECTS_A_COLLECTION = 20_000
 """Python's own 700 takes a tenth of the time; see the function that sets it."""
+_M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 2**16  # mallopt(3)
+"""glibc raises its own threshold with each larger piece that is freed."""
 _SWITCH_SECONDS = 0.0005
 """A tenth of Python's own: the loop waits that long for threads that compute."""
 RELOADED = ("ingest_keys", "anonymous", "admin_tokens")
@@ -204,18 +209,19 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
         limits = Limits(
             most,
             settings.max_connections_per_address,
-            settings.max_body_bytes,
             settings.max_waiting_bytes,
             settings.header_seconds,
             settings.body_seconds,
         )
         app = App(routes, metrics, settings)
-        reports.connections = connections = Connections(app, app.handle, limits, tls=tls)
+        reports.connections = connections = Connections(app.handle, limits, metrics, tls=tls)
         gauges = asyncio.create_task(_watch(metrics, lambda: commit.depth, connections, switch))
         stack.callback(gauges.cancel)
-        # No flood of connections on the public one keeps an orchestrator from this one.
+        await probes.look()
+        looking = asyncio.create_task(probes.watch())
+        stack.callback(looking.cancel)
         probed = await stack.enter_async_context(
-            _few_listening(probes.routes, settings, metrics, ports.probes)
+            _answering_probes(probes.routes, settings, metrics, ports.probes)
         )
         shared = settings.workers > 1
         listener = await stack.enter_async_context(
@@ -233,6 +239,36 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
             commit.end_waiting()
             if not await reports.wait_until_over(settings.drain_seconds):
                 _lifecycle.warning("gave up requests that didn't end within drain_seconds")
+
+
+@asynccontextmanager
+async def _answering_probes(
+    routes: Routes, settings: Settings, metrics: Metrics, port: int | None
+) -> AsyncIterator[Listener | None]:
+    """Answer probes from a thread with an event loop of its own, which no flood keeps busy."""
+    if port is None:
+        yield None
+        return
+    started: Future[tuple[Listener | None, Callable[[], object]]] = Future()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with _few_listening(routes, settings, metrics, port) as listener:
+            loop = asyncio.get_running_loop()
+            started.set_result((listener, partial(loop.call_soon_threadsafe, stop.set)))
+            await stop.wait()
+
+    serving = asyncio.create_task(asyncio.to_thread(asyncio.run, serve()))
+    either: list[asyncio.Future[Any]] = [serving, asyncio.wrap_future(started)]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not started.done():
+        await serving  # raises
+    listener, stop_serving = started.result()
+    try:
+        yield listener
+    finally:
+        stop_serving()
+        await serving
 
 
 @asynccontextmanager
@@ -255,16 +291,16 @@ async def _few_listening(
     if port is None:
         yield None
         return
-    app = App(routes, metrics, settings, "probe_connections")
+    app = App(routes, metrics, settings)
     limits = Limits(
         _PROBE_CONNECTIONS,
         _PROBE_CONNECTIONS,
         _PROBE_BYTES,
-        _PROBE_BYTES,
         settings.header_seconds,
         settings.header_seconds,
     )
-    connections = Connections(app, app.handle, limits, tls=None if kind else _tls(settings))
+    tls = None if kind else _tls(settings)
+    connections = Connections(app.handle, limits, metrics, "probe_connections", tls=tls)
     host = settings.probe_host if kind else settings.host
     async with listening(
         connections, host, port, kind=kind, shared=settings.workers > 1
@@ -297,7 +333,11 @@ def _tune_interpreter() -> None:
     Collecting cycles among them at the usual rate takes a tenth of the time, so it is done seldom,
     and never among what the start left. The writer needs the interpreter for moments only and may
     interrupt the event loop ten times as soon as usual: the slowest answers come a third sooner.
+    Larger bodies are mapped one by one, as they would leave holes among what small requests hold:
+    under a flood a quarter of all memory.
     """
+    with contextlib.suppress(AttributeError):  # other C libraries have no such knob
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
     gc.collect()
     gc.freeze()
     gc.set_threshold(_OBJECTS_A_COLLECTION)
