@@ -207,7 +207,7 @@ async def test_body_that_has_been_arriving_for_the_longest_makes_room(serve, cap
         body = batch_to_json(make_batch(5)).ljust(50_000)
         client = await serving.client(head % len(body) + body)
         assert await client.status() == 201
-        assert (await clients[0].rest()).startswith(b"HTTP/1.1 429 ")
+        assert await clients[0].rest() == b""
         clients[1].writer.write(b"x" * 20_000)
         assert await clients[1].status() == 400
     assert not caplog.records
