@@ -1,18 +1,12 @@
 # What others may use of hubbub.storage; each name is imported when it is first used.
 
-from hubbub.storage.batch_ids import (
-    IdTable as IdTable,
-    id_table as id_table,
-    parse_id_tables as parse_id_tables,
-    taking_day as taking_day,
-)
 from hubbub.storage.counts import add_to_packed as add_to_packed
-from hubbub.storage.day_tables import (
-    APART as APART,
-    LOCK_ALL_DAYS as LOCK_ALL_DAYS,
-    first_table as first_table,
-    mixed_table as mixed_table,
-    parse_day_table as parse_day_table,
+from hubbub.storage.days import (
+    DayTable as DayTable,
+    id_table as id_table,
+    parse_tables as parse_tables,
+    segment_table as segment_table,
+    taking_day as taking_day,
 )
 from hubbub.storage.errors import (
     MissingFileError as MissingFileError,
@@ -73,6 +67,7 @@ from hubbub.storage.maintenance import (
     running_maintenance as running_maintenance,
 )
 from hubbub.storage.mixing import BulkShuffle as BulkShuffle
+from hubbub.storage.postgresql import LOCK_ALL_DAYS as LOCK_ALL_DAYS
 from hubbub.storage.reports import (
     DayCount as DayCount,
     Declared as Declared,

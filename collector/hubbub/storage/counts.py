@@ -28,8 +28,8 @@ from hubbub.protocol import (
     pack_counts,
     unpack_counts,
 )
-from hubbub.storage.batch_ids import BatchIds
 from hubbub.storage.database import Database
+from hubbub.storage.days import Days
 from hubbub.storage.errors import CountsError, StoreError
 from hubbub.storage.reports import Declared, MetricVersion
 from hubbub.storage.schema import (
@@ -57,7 +57,7 @@ class RowChangedError(Exception):
 class Counts:
     """The counts in one database."""
 
-    def __init__(self, database: Database, ids: BatchIds, segments: Segments) -> None:
+    def __init__(self, database: Database, ids: Days, segments: Segments) -> None:
         self._database = database
         self._ids = ids
         self._segments = segments

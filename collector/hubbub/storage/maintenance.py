@@ -117,15 +117,16 @@ class Maintenance:
         done = {}
         # First: what is merged is then of the slices that stay.
         await run.step("slices", self._once_a_day("slices", today, store.pool_slices, 0))
-        done["merged"] = await run.step("merge", store.segments.merge(today))
-        await run.step("prepare", store.prepare_day(today + dt.timedelta(days=1)))
+        done["merged"] = await run.step("merge", store.segments.merge())
+        await run.step("prepare", store.ids.prepare(today + dt.timedelta(days=1)))
         await run.step("check", self._check_clock(today, trust_clock=trust_clock))
         if "check" not in run.faults:
             counting = self._once_a_day(
                 "count", today, store.counts.count_reports, self._report_days
             )
             done["counted"] = await run.step("count", counting)
-            done["forgotten"] = await run.step("forget", self._forget_ids(today))
+            oldest = today - dt.timedelta(days=self._deduplication_days)
+            done["forgotten"] = await run.step("forget", store.ids.forget(oldest))
             dropping = self._once_a_day("drop", today, store.drop_reports, self._retention_days)
             done["dropped"] = await run.step("drop", dropping)
         return MaintenanceResult(**{name: n or 0 for name, n in done.items()}, faults=run.faults)
@@ -151,10 +152,6 @@ class Maintenance:
         done = await work(today - dt.timedelta(days=age))
         self._done_on[name] = today
         return done
-
-    async def _forget_ids(self, today: dt.date) -> int:
-        await self._store.ids.drop_empty(today + dt.timedelta(days=1))
-        return await self._store.ids.forget(today - dt.timedelta(days=self._deduplication_days))
 
     async def _check_clock(self, today: dt.date, *, trust_clock: bool) -> None:
         """Remember that this is a day of upkeep, unless it is far from the last one.

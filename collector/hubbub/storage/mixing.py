@@ -37,10 +37,7 @@ _is_unmixed = _segments.c.segment_id >= 0
 
 
 async def mix_closed_days(
-    database: Database,
-    segments: Segments,
-    today: dt.date,
-    is_stopping: Callable[[], bool] = lambda: False,
+    database: Database, segments: Segments, today: dt.date, is_stopping: Callable[[], bool]
 ) -> int:
     """Mix the reports of days before `today` that aren't yet, youngest first; return how many.
 
@@ -53,8 +50,7 @@ async def mix_closed_days(
     for group in sorted(groups, key=lambda it: it.day, reverse=True):
         if is_stopping():
             break
-        mixed += await _mix(database, segments, group, today)
-    await segments.drop_empty(today)
+        mixed += await _mix(database, segments, group)
     return mixed
 
 
@@ -64,7 +60,7 @@ async def unmixed_days(segments: Segments, today: dt.date) -> int:
     return len({group.day for group in groups})
 
 
-async def _mix(database: Database, segments: Segments, group: DayGroup, today: dt.date) -> int:
+async def _mix(database: Database, segments: Segments, group: DayGroup) -> int:
     """Rewrite a group; return how many reports weren't mixed, 0 if others replaced some."""
     sizes = await segments.sizes(*group.selected())
     reports = sum(size.reports for size in sizes)
@@ -87,8 +83,8 @@ async def _mix(database: Database, segments: Segments, group: DayGroup, today: d
         # Made before the transaction, for which all who write to an SQLite file wait.
         made = files.enter_context(_temporary_file(2 * _BLOCK_BYTES, database.folder))
         await asyncio.to_thread(_write, shuffle, made)
-        into = await segments.mixed_target(group.day, today)
-        if not await segments.replace(sizes, group, _rows(group, made, reports, width), into):
+        rows = _rows(group, made, reports, width)
+        if not await segments.replace(sizes, group, rows, _segments):
             return 0
     return sum(size.reports for size in sizes if size.segment_id >= 0)
 

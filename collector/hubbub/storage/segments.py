@@ -1,4 +1,4 @@
-"""Segments: made of batches, merged with others, deleted; and in which table they are.
+"""Segments: made of batches, merged with others, moved, deleted.
 
 A segment holds records of several origins in an order drawn at random. Segments are read and
 shuffled outside of any lock; then a short transaction replaces exactly these, or nothing if one of
@@ -14,7 +14,7 @@ import asyncio
 import datetime as dt
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -23,6 +23,9 @@ from hubbub.protocol import Records, joined, shuffled
 from hubbub.storage.database import Database, Row, pieces
 from hubbub.storage.reports import MetricVersion, NewBatch
 from hubbub.storage.schema import segments
+
+if TYPE_CHECKING:
+    from hubbub.storage.days import Days
 
 SMALL = 16_384
 """Segments with fewer reports than this are merged.
@@ -72,42 +75,19 @@ class DayGroup(NamedTuple):
 
 
 class Segments:
-    """The segments of one database, in one table unless it has several."""
+    """The segments of one database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, ids: Days) -> None:
         self._database = database
+        self._ids = ids
 
-    def insert_target(self, day: dt.date, received: dt.date) -> sa.Table:  # noqa: ARG002
-        """Return where to insert segments of batches.
-
-        `day`: that of the reports. `received`: that of the ids of the batches.
-        """
-        return segments
-
-    async def merge_target(self, connection: AsyncConnection, day: dt.date) -> sa.Table:  # noqa: ARG002
-        """Return where to insert segments made of others of a day."""
-        return segments
-
-    async def mixed_target(self, day: dt.date, today: dt.date) -> sa.Table:  # noqa: ARG002
-        """Return where to insert the segments of a closed day; make the table if need be."""
-        return segments
-
-    async def prepare(self, day: dt.date) -> None:
-        """Make room for a day's segments, if that is better done before the day begins."""
-
-    async def drop_empty(self, today: dt.date) -> None:
-        """Drop tables of segments that have become empty, with all traces in their files."""
-
-    async def merge(self, today: dt.date | None = None, small: int = SMALL) -> int:
+    async def merge(self, small: int = SMALL) -> int:
         """Pool and shuffle segments with fewer than `small` reports of the same version and day.
 
         What a quiet hour stored is then mixed with what came before and after. Readers and other
         mergers may be at work: each sees every report exactly once. A small segment that is left
-        alone waits for others of its day.
-
-        `today`: if given, a small segment that is left alone on a day before, when none may come
-        any more, is merged with the next larger one. Returns the number of segments that were
-        replaced.
+        alone waits for others of its day, or for the day's end. Returns the number of segments that
+        were replaced.
         """
         is_small = segments.c.reports < small
         replaced = 0
@@ -118,13 +98,6 @@ class Segments:
                     replaced += await self._merge(group, chunk)
                 if number % CHUNKS_BETWEEN_TIDYING == 0:
                     await self._database.reclaim_space()
-        if today is None:
-            return replaced
-        is_over = segments.c.day < today
-        one_of_several = (sa.func.count(sa.case((is_small, 1))) == 1, sa.func.count() > 1)
-        for group in await self.groups(is_over, *one_of_several):
-            sizes = await self.sizes(*group.selected())
-            replaced += await self._merge(group, sorted(sizes, key=lambda it: it.reports)[:2])
         return replaced
 
     async def _merge(self, group: DayGroup, chunk: Sequence[SegmentSize]) -> int:
@@ -210,22 +183,22 @@ class Segments:
         chunk: Collection[SegmentSize],
         group: DayGroup,
         rows: Iterator[Sequence[Row]],
-        table: sa.Table | None = None,
+        into: sa.Table | None = None,
     ) -> bool:
         """Replace segments of a group; do nothing if any of them is gone or being replaced.
 
-        `rows`: new segments with all of their records, made piece by piece in a thread. `table`:
+        `rows`: new segments with all of their records, made piece by piece in a thread. `into`:
         where these go; if not where merged segments do. Returns whether they were replaced.
         """
         size, number = 0, len(chunk)
         async with self._database.write() as connection:
             # In their slice: upkeep may have moved them to another since they were read.
-            locking = lock_segments(connection, chunk, group, skip_locked=True)
-            if not await locking:
+            if not await lock_segments(connection, chunk, group, skip_locked=True):
                 return False
             # First deleted: the new segments then take the space of the old ones.
             await delete_segments(connection, chunk, group.day)
-            into = await self.merge_target(connection, group.day) if table is None else table
+            if into is None:
+                into = await self._ids.merge_target(connection, group.day)
             while (some := await asyncio.to_thread(next, rows, None)) is not None:
                 await self._database.insert_rows(connection, into, some)
                 size += sum(len(row["records"]) for row in some)

@@ -27,21 +27,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.util import await_only
 
 from hubbub.storage.backup import copy_database
-from hubbub.storage.batch_ids import (
+from hubbub.storage.database import Database, pieces, translate_errors
+from hubbub.storage.days import (
     PREFIX,
-    BatchIds,
-    IdTable,
+    Days,
+    DayTable,
     IdTransaction,
     OpenDatabase,
     id_table,
-    parse_id_tables,
+    parse_tables,
     taking_day,
 )
-from hubbub.storage.database import Database, pieces, translate_errors
 from hubbub.storage.errors import StoreError
 from hubbub.storage.reports import ID_BYTES, NewBatch
 from hubbub.storage.schema import segments
-from hubbub.storage.segments import Segments, pooled_rows
+from hubbub.storage.segments import pooled_rows
 
 BUSY_SECONDS = 10.0
 """How long a transaction waits for others; shorter than clients wait for their answer."""
@@ -233,11 +233,10 @@ async def open_database(url: str, *, create: bool) -> OpenDatabase:
         sa.event.listen(writing.sync_engine, "connect", _prepare_writer)
         sa.event.listen(writing.sync_engine, "begin", _begin_writing)
     database = SqliteDatabase(path, reading, writing, writes=create)
-    held = Segments(database)
-    return OpenDatabase(database, held, SqliteBatchIds(database, held))
+    return OpenDatabase(database, SqliteDays(database))
 
 
-class SqliteBatchIds(BatchIds):
+class SqliteDays(Days):
     """Ids in a table for each day; whoever inserts the first id of one makes it.
 
     There is one writer at a time, which selects the ids that are known and inserts the others.
@@ -290,12 +289,12 @@ class SqliteBatchIds(BatchIds):
             tables = await connection.run_sync(_tables)
             return bool(await connection.run_sync(_known, tables, [batch_id]))
 
-    async def tables(self) -> Sequence[IdTable]:
+    async def tables(self) -> Sequence[DayTable]:
         """Read the names in the file's schema."""
         async with self._database.read() as connection:
             return await connection.run_sync(_tables)
 
-    async def sort(self, table: IdTable) -> None:
+    async def sort(self, table: DayTable) -> None:
         """Copy some at a time: a page of a key has its ids in the order in which they came to it.
 
         The copy closes the day as soon as it is there, and both tables are searched.
@@ -317,22 +316,22 @@ class SqliteBatchIds(BatchIds):
                     await self._drop(connection, table)
             self._database.note_written(copied * ID_BYTES)
 
-    async def drop(self, table: IdTable, *, if_empty: bool = False) -> None:
+    async def drop(self, table: DayTable, *, if_empty: bool = False) -> None:
         """Drop a table; its pages are overwritten, in one transaction."""
         async with self._database.write() as connection:
             if if_empty and await connection.scalar(sa.text(f"SELECT 1 FROM {table.name} LIMIT 1")):  # noqa: S608
                 return
             await self._drop(connection, table)
 
-    async def _drop(self, connection: AsyncConnection, table: IdTable) -> None:
+    async def _drop(self, connection: AsyncConnection, table: DayTable) -> None:
         before = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one()
         await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
         freed = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one() - before
         self._database.note_written(freed * _PAGE_BYTES)
 
 
-def _tables(connection: sa.Connection) -> list[IdTable]:
-    return parse_id_tables(connection.exec_driver_sql(_NAMES).scalars())
+def _tables(connection: sa.Connection) -> list[DayTable]:
+    return parse_tables(connection.exec_driver_sql(_NAMES).scalars())
 
 
 def _take(connection: sa.Connection, day: dt.date, ids: Sequence[bytes]) -> set[bytes]:
@@ -350,7 +349,7 @@ def _take(connection: sa.Connection, day: dt.date, ids: Sequence[bytes]) -> set[
 
 
 def _known(
-    connection: sa.Connection, tables: Sequence[IdTable], ids: Sequence[bytes]
+    connection: sa.Connection, tables: Sequence[DayTable], ids: Sequence[bytes]
 ) -> set[bytes]:
     """Return those of these ids that any of these tables has."""
     known: set[bytes] = set()
@@ -368,7 +367,7 @@ def _known(
     return known
 
 
-def _make_id_table(table: IdTable) -> str:
+def _make_id_table(table: DayTable) -> str:
     key = "(batch_id BLOB NOT NULL PRIMARY KEY) WITHOUT ROWID"
     return f"CREATE TABLE IF NOT EXISTS {table.name} {key}"
 

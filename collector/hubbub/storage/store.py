@@ -23,8 +23,8 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.protocol import Dimension, Metric, describe_changes, parse_slice, slice_of
-from hubbub.storage.batch_ids import OpenDatabase, are_new
 from hubbub.storage.counts import Counts, read_counts
+from hubbub.storage.days import OpenDatabase, are_new
 from hubbub.storage.errors import StoreError, UnreachableError
 from hubbub.storage.mixing import mix_closed_days, unmixed_days
 from hubbub.storage.reports import (
@@ -47,7 +47,7 @@ from hubbub.storage.schema import (
     segments as _segments,
     upkeep_day as _upkeep_day,
 )
-from hubbub.storage.segments import DayGroup
+from hubbub.storage.segments import DayGroup, Segments
 from hubbub.storage.slices import SliceSizes, Where, added, pools
 
 DATABASES = {
@@ -71,7 +71,8 @@ class Store(Reader):
 
     def __init__(self, opened: OpenDatabase) -> None:
         self.where: Where | None = None
-        self.database, self.segments, self.ids = opened
+        self.database, self.ids = opened
+        self.segments = Segments(self.database, self.ids)
         self.counts = Counts(self.database, self.ids, self.segments)
 
     async def declare(self, metrics: Collection[Metric]) -> None:
@@ -289,8 +290,10 @@ class Store(Reader):
     async def reshuffle(
         self, today: dt.date, is_stopping: Callable[[], bool] = lambda: False
     ) -> int:
-        """Mix the reports of days before `today` (see `mix_closed_days`)."""
-        return await mix_closed_days(self.database, self.segments, today, is_stopping)
+        """Mix the reports of days before `today` (see `mix_closed_days`), and drop empty tables."""
+        mixed = await mix_closed_days(self.database, self.segments, today, is_stopping)
+        await self.ids.drop_empty(today)
+        return mixed
 
     async def pool_slices(self, today: dt.date) -> int:
         """Move reports of days before `today` out of slices that have too few of them.
@@ -318,11 +321,6 @@ class Store(Reader):
     async def unmixed_days(self, today: dt.date) -> int:
         """Return how many days before `today` have reports that aren't mixed yet."""
         return await unmixed_days(self.segments, today)
-
-    async def prepare_day(self, day: dt.date) -> None:
-        """Make room for the ids and reports of a day, so that its first batch doesn't have to."""
-        await self.ids.prepare(day)
-        await self.segments.prepare(day)
 
     async def drop_reports(self, before: dt.date) -> int:
         """Delete the reports from before a day, and counts of them; return how many there were."""

@@ -33,7 +33,7 @@ from evaluation.loadtest.harness import (
 )
 from hubbub.protocol import Records
 from hubbub.storage import (
-    IdTable,
+    DayTable,
     Maintenance,
     MetricVersion,
     NewBatch,
@@ -156,7 +156,7 @@ async def _run_sqlite(url: str, *statements: str) -> None:
         connection.commit()
 
 
-async def _fill(url: str, table: IdTable, ids: int, *, is_open: bool) -> list[bytes]:
+async def _fill(url: str, table: DayTable, ids: int, *, is_open: bool) -> list[bytes]:
     """Insert random ids into a day's table, in the order in which they are drawn; return a few.
 
     In PostgreSQL without its key, which is made afterwards, as full as one that grew, of the open

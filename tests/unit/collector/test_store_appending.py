@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.storage import (
-    MetricVersion,
-    NewBatch,
-    Store,
-    StoreError,
-    open_store,
-    postgresql as postgresql_module,
-)
+from hubbub.storage import MetricVersion, NewBatch, Store, StoreError, open_store, sessions
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_records, stored_segments
 from unit.collector.cut_connections import CuttingProxy, Fault, cutting_proxy
 from unit.collector.event_loop import in_event_loop
@@ -162,8 +155,8 @@ async def test_connection_on_which_nothing_comes_any_more_is_given_up(
     postgresql_url, tmp_path, monkeypatch
 ):
     """Not even an answer to the request to cancel, as if the server's machine were gone."""
-    monkeypatch.setattr(postgresql_module, "_STATEMENT_SECONDS", 1)
-    monkeypatch.setattr(postgresql_module, "_GRACE_SECONDS", -0.5)
+    monkeypatch.setattr(sessions, "_STATEMENT_SECONDS", 1)
+    monkeypatch.setattr(sessions, "_GRACE_SECONDS", -0.5)
     batch = make_new_batch()
     async with _open_day(postgresql_url, tmp_path) as (store, proxy):
         proxy.arm(2, Fault.HOLD_ANSWER)

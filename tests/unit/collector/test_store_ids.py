@@ -18,7 +18,8 @@ from hubbub.storage import (
     StoreError,
     id_table,
     open_store,
-    parse_id_tables,
+    parse_tables,
+    segment_table,
     sqlite,
     taking_day,
 )
@@ -91,7 +92,7 @@ async def test_first_batches_of_a_day_come_from_many_at_once(any_store_url):
         await asyncio.gather(
             store.append(batches, day),
             store.append([make_new_batch()], day),
-            store.prepare_day(day),
+            store.ids.prepare(day),
         )
 
     async with two_stores(any_store_url) as (one, other):
@@ -130,7 +131,7 @@ async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(p
 
     async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
-        await other.prepare_day(_TOMORROW)
+        await other.ids.prepare(_TOMORROW)
         with listening_to_appends(after=send_again):
             assert await one.append([batch], _DAY) == [True]
         assert await again[0] == [False]
@@ -219,16 +220,13 @@ async def test_what_a_clock_that_was_ahead_has_prepared_is_removed_unless_it_is_
         )
         return set(names.split())
 
-    of_tomorrow = {
-        f"{prefix}_{_TOMORROW:%Y%m%d}" for prefix in ("batch_ids", "segments", "segments_mixed")
-    }
+    of_tomorrow = {f"{prefix}_{_TOMORROW:%Y%m%d}" for prefix in ("batch_ids", "segments")}
     async with open_store(postgresql_url, create=True) as store:
         upkeep = Maintenance(store, 14, None, 1e9)
         for day in (_DAY, _later(3650), _later(3000)):
             await upkeep.run_once(day)
         batch = make_new_batch()
         await store.append([batch], _later(3001))
-        assert f"batch_ids_{_later(3651):%Y%m%d}" in tables()
         assert (await upkeep.run_once(_DAY)).faults == {}
         used = {f"{prefix}_{_later(3001):%Y%m%d}" for prefix in ("batch_ids", "segments")}
         assert tables() == of_tomorrow | used
@@ -243,7 +241,7 @@ async def test_upkeeps_that_drop_the_ids_of_the_same_day_do_not_wait_for_each_ot
     async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
         for _ in range(5):
-            await one.prepare_day(_later(9))
+            await one.ids.prepare(_later(9))
             await asyncio.gather(one.ids.drop_empty(_DAY), other.ids.drop_empty(_DAY))
             assert postgresql.execute(_TABLES, url=postgresql_url) == id_table(_DAY).name
         await asyncio.gather(one.ids.forget(_TOMORROW), other.ids.forget(_TOMORROW))
@@ -296,9 +294,10 @@ async def test_other_tables_are_not_taken_for_ids(sqlite_url, tmp_path):
 
 
 def test_name_tells_the_day_of_a_table():
-    tables = [id_table(_DAY), id_table(_TOMORROW, is_sorted=True)]
+    tables = [id_table(_DAY), id_table(_TOMORROW, is_sorted=True), segment_table(_DAY)]
     names = [table.name for table in tables]
-    assert parse_id_tables([*names, "batch_ids", "batch_ids_20261345"]) == tables
+    others = ["batch_ids", "batch_ids_20261345", "segments_20261345", "segments_of_mine"]
+    assert parse_tables([*names, *others]) == tables
     taken = [taking_day(_later(number), tables) for number in (0, 1, 2)]
     assert taken == [_DAY, _later(2), _later(2)]
 

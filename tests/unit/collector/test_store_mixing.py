@@ -9,18 +9,7 @@ from collections import Counter
 import pytest
 import sqlalchemy as sa
 
-from hubbub.storage import (
-    APART,
-    MetricVersion,
-    NewBatch,
-    Store,
-    StoreError,
-    first_table,
-    mixed_table,
-    mixing,
-    open_store,
-    parse_day_table,
-)
+from hubbub.storage import MetricVersion, NewBatch, Store, StoreError, mixing, open_store
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, make_records, stored_segments
 from unit.collector.event_loop import in_event_loop
 from unit.collector.mixers import start_mixer
@@ -67,7 +56,7 @@ async def test_reports_of_a_segment_end_in_any_segment_of_the_day(any_store_url)
         assert together < 160
         assert max(await _keys(store)) < 0
         assert await store.reshuffle(_TOMORROW) == 0
-        assert await store.segments.merge(_TOMORROW, small=8) == 0
+        assert await store.segments.merge(small=8) == 0
 
 
 @in_event_loop
@@ -102,7 +91,7 @@ async def test_every_report_counts_once_whoever_mixes_reads_and_imports(any_stor
             while not ended.is_set():
                 with contextlib.suppress(StoreError):  # an empty table is in use for too long
                     await store.reshuffle(_TOMORROW)
-                await store.segments.merge(_TOMORROW, small=8)
+                await store.segments.merge(small=8)
 
         mixing_both = [asyncio.create_task(mix(store)) for store in (one, other)]
         for number in range(400, 440):
@@ -139,42 +128,33 @@ async def test_mixing_that_is_stopped_goes_on_at_the_next_call(any_store_url):
 @pytest.mark.usefixtures("small_segments")
 @in_event_loop
 async def test_mixing_that_is_killed_loses_and_doubles_nothing(any_store_url):
-    """Before its last commit; in PostgreSQL the one before makes a table."""
+    """Before its commit."""
     async with open_store(any_store_url, create=True) as store:
         await _append_in_eights(store, 512)
-        for times in (1, 2) if any_store_url.startswith("postgresql") else (1,):
-            mixer = start_mixer(any_store_url, f"{_TOMORROW}", signal.SIGKILL, times)
-            await asyncio.to_thread(mixer.communicate)
-            assert mixer.returncode == -signal.SIGKILL
-            assert min(await _keys(store)) >= 0
-            seen = sorted(number for segment in await stored_segments(store) for number in segment)
-            assert seen == list(range(512))
+        mixer = start_mixer(any_store_url, f"{_TOMORROW}", signal.SIGKILL)
+        await asyncio.to_thread(mixer.communicate)
+        assert mixer.returncode == -signal.SIGKILL
+        assert min(await _keys(store)) >= 0
+        seen = sorted(number for segment in await stored_segments(store) for number in segment)
+        assert seen == list(range(512))
         await store.reshuffle(_TOMORROW)
         assert max(await _keys(store)) < 0
         assert await store.count(HOMEPAGE) == 512
 
 
 @in_event_loop
-async def test_reports_of_old_days_share_a_table_and_empty_ones_are_dropped(
-    postgresql, postgresql_url
-):
+async def test_table_of_a_day_is_dropped_once_its_reports_are_mixed(postgresql, postgresql_url):
     def tables() -> set[str]:
         query = "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'segments'::regclass"
         return set(postgresql.execute(query, url=postgresql_url).split())
 
-    today = _DAY + dt.timedelta(days=APART.days)
     async with open_store(postgresql_url, create=True) as store:
         await store.append([make_new_batch(range(5))], _DAY)
         await store.append([make_new_batch()], _TOMORROW)
         assert tables() == {"segments_20260314", "segments_20260315"}
-        await store.reshuffle(today)
-        assert tables() == {"segments_mixed_20260314", "segments_mixed_20260315"}
-        await store.reshuffle(today + dt.timedelta(days=1))
-        assert tables() == {"segments_mixed_20260315"}
+        await store.reshuffle(_TOMORROW)
+        assert tables() == {"segments_20260315"}
         assert await store.count(HOMEPAGE) == 8
-        await store.drop_reports(_TOMORROW + dt.timedelta(days=1))
-        await store.reshuffle(today + dt.timedelta(days=1))
-        assert tables() == set()
 
 
 @in_event_loop
@@ -191,10 +171,3 @@ async def test_rows_of_a_mixed_group_bear_one_mark_of_a_transaction(postgresql, 
         assert postgresql.execute(marks, url=postgresql_url) == "0"
         distinct = "SELECT count(DISTINCT xmin::text) FROM segments"
         assert postgresql.execute(distinct, url=postgresql_url) == "1"
-
-
-def test_name_tells_what_a_table_holds():
-    for table in (first_table(_DAY), mixed_table(_DAY)):
-        assert parse_day_table(table.name) == table
-    assert parse_day_table("segments_20261345") is None
-    assert parse_day_table("segments_of_mine") is None

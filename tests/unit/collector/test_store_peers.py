@@ -44,7 +44,7 @@ async def test_collector_that_is_frozen_while_it_mixes_keeps_no_other_from_it(
     async with open_store(postgresql_url, create=True) as store:
         for start in range(0, 512, 8):
             await store.append([make_new_batch(range(start, start + 8))], _DAY)
-        mixer = start_mixer(postgresql_url, f"{_TOMORROW}", signal.SIGSTOP, 2)
+        mixer = start_mixer(postgresql_url, f"{_TOMORROW}", signal.SIGSTOP)
         try:
             _, status = await asyncio.to_thread(os.waitpid, mixer.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status)
@@ -90,12 +90,12 @@ async def test_day_whose_table_is_dropped_takes_reports_of_a_late_clock(postgres
                     "day": _DAY,
                 }
                 values = {**row, "reports": 1, "records": make_record(7)}
-                into = one.segments.insert_target(_DAY, _DAY)
+                into = one.ids.insert_target(_DAY, _DAY)
                 await transaction.connection.execute(sa.insert(into).values(values))
 
         late = asyncio.create_task(write())
         await is_open.wait()
-        await other.segments.drop_empty(_TOMORROW)
+        await other.ids.drop_empty(_TOMORROW)
         await late
         assert await stored_segments(other) == [[7]]
 
@@ -117,7 +117,7 @@ async def test_table_is_dropped_while_reports_of_another_day_come(postgresql_url
 
         storing = asyncio.create_task(write())
         await writing.wait()
-        await other.segments.drop_empty(_TOMORROW)
+        await other.ids.drop_empty(_TOMORROW)
         dropped.set()
         await storing
         names = "SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'segments'::regclass"
@@ -181,17 +181,13 @@ async def test_reader_whose_statement_is_planned_while_a_table_is_made_misses_no
 @in_event_loop
 async def test_reader_with_a_plan_of_before_a_table_was_made_misses_nothing(postgresql_url):
     """The server keeps the plan of what was asked several times, and all tables are locked."""
-    mixed: list[str] = []
+    begun: list[str] = []
 
-    def mix_once_locked(_connection: Any, _cursor: Any, statement: str, *_others: Any):
-        if statement.startswith("LOCK TABLE") and not mixed:
-            mixed.append(statement)
-            sa.util.await_only(asyncio.create_task(mix()))
-
-    async def mix():
-        with contextlib.suppress(StoreError):  # the reader keeps the empty table
-            await store.reshuffle(_TOMORROW)
-        assert max(await _keys(store)) < 0
+    def begin_a_day_once_locked(_connection: Any, _cursor: Any, statement: str, *_others: Any):
+        if statement.startswith("LOCK TABLE") and not begun:
+            begun.append(statement)
+            storing = asyncio.create_task(store.append([make_new_batch()], _TOMORROW))
+            assert sa.util.await_only(storing) == [True]
 
     async with (
         open_store(postgresql_url, create=True) as store,
@@ -201,9 +197,9 @@ async def test_reader_with_a_plan_of_before_a_table_was_made_misses_nothing(post
         for _ in range(8):
             assert len(await stored_segments(reader)) == 1
         engine = reader.database.reading.sync_engine
-        sa.event.listen(engine, "after_cursor_execute", mix_once_locked)
-        assert len(await stored_segments(reader)) == 1
-    assert mixed
+        sa.event.listen(engine, "after_cursor_execute", begin_a_day_once_locked)
+        assert len(await stored_segments(reader)) == 2
+    assert begun
 
 
 @in_event_loop

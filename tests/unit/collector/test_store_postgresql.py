@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from databases import GUARDED
 from factories import make_metric
-from hubbub.storage import LOCK_ALL_DAYS, StoreError, open_store, postgresql as postgresql_module
+from hubbub.storage import LOCK_ALL_DAYS, StoreError, open_store, sessions
 from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch, two_stores
 from unit.collector.event_loop import in_event_loop
@@ -89,7 +89,7 @@ async def test_transactions_see_what_was_committed_while_they_waited(postgresql,
 @in_event_loop
 async def test_statements_of_days_gone_by_are_not_kept(postgresql_url, monkeypatch):
     """The server and the driver keep what was prepared, which names the tables of a day."""
-    monkeypatch.setattr(postgresql_module, "_STATEMENTS_KEPT", 16)
+    monkeypatch.setattr(sessions, "_STATEMENTS_KEPT", 16)
     kept: list[int] = []
 
     def look(connection: sa.Connection):

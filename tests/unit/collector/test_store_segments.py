@@ -60,33 +60,6 @@ async def test_single_and_large_segments_are_left_alone(any_store_url):
 
 
 @in_event_loop
-async def test_last_small_segment_of_a_day_is_merged_once_the_day_is_over(any_store_url):
-    """P(false alarm) < 1e-10: of 60 shuffled records the small segment's 10 are next to each other.
-
-    Of segments large enough to be left alone, the smallest takes it.
-    """
-    async with open_store(any_store_url, create=True) as store:
-        for reports in (range(10), range(100, 150), range(200, 280)):
-            await store.append([make_new_batch(reports)], _DAY)
-        assert await store.segments.merge(_DAY, small=50) == 0
-        assert await store.segments.merge(_TOMORROW, small=50) == 2
-        mixed, large = sorted(await stored_segments(store), key=len)
-        assert sorted(mixed) == [*range(10), *range(100, 150)]
-        assert sorted(large) == list(range(200, 280))
-        places = [mixed.index(number) for number in range(10)]
-        assert max(places) - min(places) >= 10
-        assert await store.segments.merge(_TOMORROW, small=50) == 0
-
-
-@in_event_loop
-async def test_small_segment_without_others_of_its_day_stays(any_store_url):
-    async with open_store(any_store_url, create=True) as store:
-        await store.append([make_new_batch(range(10))], _DAY)
-        await store.append([make_new_batch(range(10))], _TOMORROW)
-        assert await store.segments.merge(_TOMORROW + dt.timedelta(days=1)) == 0
-
-
-@in_event_loop
 async def test_what_was_merged_is_mixed_with_what_comes_later(any_store_url):
     """P(false alarm) < 1e-37: the first 64 of 128 shuffled records are those merged before."""
     async with open_store(any_store_url, create=True) as store:

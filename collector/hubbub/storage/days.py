@@ -1,12 +1,13 @@
-"""Batch ids, each taken once: a batch is stored in the transaction that takes its id, or not.
+"""Tables of one UTC day: its batch ids, and in PostgreSQL the reports that come on it.
 
-Each UTC day has a table whose primary key is the id. An id is looked for in the tables of all days
-and inserted into one of them, in one transaction, and no two such transactions of different days
-run beside each other: no constraint reaches over tables. A day is forgotten by dropping its table.
-The order in which ids came shows in where they lie, so those of a day that is over are copied in
-their own order. Invariants: ids are inserted only in transactions of `begin`; a day that has a
-sorted table takes no more ids (`taking_day`); and names say all that is known of a table and are
-dropped with it, so that no list can disagree with what is there.
+Each batch id is taken once: a batch is stored in the transaction that takes its id, or not. An id
+is looked for in the tables of all days and inserted into one of them, and no two such transactions
+of different days run beside each other: no constraint reaches over tables. A day is forgotten by
+dropping its table. The order in which ids came shows in where they lie, so those of a day that is
+over are copied in their own order. Reports leave the same traces, so those of a closed day move to
+`segments` itself, mixed, and their table is dropped with its file. Invariants: ids are inserted
+only in transactions of `begin`; a day that has a sorted table takes no more ids (`taking_day`); and
+names say all that is known of a table, so that no list can disagree with what is there.
 """
 
 from __future__ import annotations
@@ -18,44 +19,52 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
+import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.storage.database import Database
 from hubbub.storage.reports import NewBatch
-from hubbub.storage.segments import Segments, pool_batches
+from hubbub.storage.schema import segments
+from hubbub.storage.segments import pool_batches
 
 PREFIX = "batch_ids_"
-"""Begins the names of these tables, and no others."""
+"""Begins the names of the tables of ids, and no others."""
 
-_NAME = re.compile(rf"{PREFIX}(\d{{8}})(_sorted)?")
+_NAME = re.compile(rf"(?:{PREFIX}(\d{{8}})(_sorted)?|segments_(\d{{8}}))")
 
 
-class IdTable(NamedTuple):
-    """A table of one day's ids."""
+class DayTable(NamedTuple):
+    """A table of one day's ids or segments."""
 
     name: str  # it needs no quotes in SQL
     day: dt.date
-    is_sorted: bool  # the day is closed, and its ids lie in their own order, or are copied so
+    holds_ids: bool
+    is_sorted: bool = False  # the day takes no more ids, which lie in their own order or will
 
 
-def id_table(day: dt.date, *, is_sorted: bool = False) -> IdTable:
+def id_table(day: dt.date, *, is_sorted: bool = False) -> DayTable:
     """Return a table of one day's ids, whether it exists or not."""
-    return IdTable(f"{PREFIX}{day:%Y%m%d}{'_sorted' * is_sorted}", day, is_sorted)
+    return DayTable(f"{PREFIX}{day:%Y%m%d}{'_sorted' * is_sorted}", day, True, is_sorted)
 
 
-def parse_id_tables(names: Iterable[str]) -> list[IdTable]:
-    """Return the tables of ids among these names; pass over all others."""
+def segment_table(day: dt.date) -> DayTable:
+    """Return the table to which a day's reports come, whether it exists or not."""
+    return DayTable(f"segments_{day:%Y%m%d}", day, holds_ids=False)
+
+
+def parse_tables(names: Iterable[str]) -> list[DayTable]:
+    """Return the tables of days among these names; pass over all others."""
     tables = []
     for match in filter(None, map(_NAME.fullmatch, names)):
         try:
-            day = dt.date.fromisoformat(match[1])
+            day = dt.date.fromisoformat(match[1] or match[3])
         except ValueError:
             continue
-        tables.append(IdTable(match[0], day, match[2] is not None))
+        tables.append(DayTable(match[0], day, match[1] is not None, match[2] is not None))
     return tables
 
 
-def taking_day(day: dt.date, tables: Iterable[IdTable]) -> dt.date:
+def taking_day(day: dt.date, tables: Iterable[DayTable]) -> dt.date:
     """Return this day, or the next one that isn't closed if a clock is behind."""
     closed = {table.day for table in tables if table.is_sorted}
     while day in closed:
@@ -70,15 +79,11 @@ class IdTransaction(NamedTuple):
     day: dt.date  # under which the ids are kept
 
 
-class BatchIds(abc.ABC):
-    """The ids of one database's batches.
+class Days(abc.ABC):
+    """The tables of days of one database."""
 
-    `segments`: where the reports of new batches are inserted.
-    """
-
-    def __init__(self, database: Database, segments: Segments) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._segments = segments
 
     @abc.abstractmethod
     def begin(self, day: dt.date) -> AbstractAsyncContextManager[IdTransaction]:
@@ -106,7 +111,7 @@ class BatchIds(abc.ABC):
             unseen = await self.take(transaction, ids)
             if len(unseen) < len(ids):  # seldom
                 rows = await pool_batches([batches[it] for it in unseen], day)
-            table = self._segments.insert_target(day, transaction.day)
+            table = self.insert_target(day, transaction.day)
             await self._database.insert_rows(transaction.connection, table, rows)
         return unseen
 
@@ -115,14 +120,22 @@ class BatchIds(abc.ABC):
         """Return whether a batch with this id is stored."""
 
     @abc.abstractmethod
-    async def tables(self) -> Sequence[IdTable]:
-        """Return the tables of ids there are."""
+    async def tables(self) -> Sequence[DayTable]:
+        """Return the tables of days there are."""
+
+    def insert_target(self, day: dt.date, received: dt.date) -> sa.Table:  # noqa: ARG002
+        """Return where to insert reports of a day that came with ids of another, or the same."""
+        return segments
+
+    async def merge_target(self, connection: AsyncConnection, day: dt.date) -> sa.Table:  # noqa: ARG002
+        """Return where to insert segments made of others of a day."""
+        return segments
 
     async def prepare(self, day: dt.date) -> None:  # noqa: B027 (a single writer need not)
-        """Make a day's table, so that its first batch doesn't have to."""
+        """Make a day's tables, so that its first batch doesn't have to."""
 
     @abc.abstractmethod
-    async def sort(self, table: IdTable) -> None:
+    async def sort(self, table: DayTable) -> None:
         """Close a day, copy its ids in their own order, and drop the table where they came to.
 
         Transactions of other days don't wait for long. What is interrupted goes on, or is done
@@ -130,10 +143,10 @@ class BatchIds(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def drop(self, table: IdTable, *, if_empty: bool = False) -> None:
-        """Drop a table of ids, if it is there, without keeping other transactions for long.
+    async def drop(self, table: DayTable, *, if_empty: bool = False) -> None:
+        """Drop a table, if it is there, without keeping other transactions for long.
 
-        `if_empty`: leave it if it holds ids. Raises `StoreError` if others use it.
+        `if_empty`: leave it if there are rows. Raises `StoreError` if others use it.
         """
 
     async def forget(self, before: dt.date) -> int:
@@ -141,24 +154,25 @@ class BatchIds(abc.ABC):
 
         Such a batch would be counted again if a client still sent it.
         """
-        old = [table for table in await self.tables() if table.day < before]
+        old = [it for it in await self.tables() if it.holds_ids and it.day < before]
         for table in old:
             await self.drop(table)
         return len({table.day for table in old})
 
-    async def drop_empty(self, after: dt.date) -> None:
-        """Drop tables of days after one where no id has come.
+    async def drop_empty(self, today: dt.date) -> None:
+        """Drop empty tables to which nothing comes any more.
 
-        A clock that was far ahead made them, and nothing else would drop them before that day.
+        Today's and tomorrow's are made early; those beyond by a clock that was ahead.
         """
         for table in await self.tables():
-            if table.day > after:
+            is_over = not table.holds_ids and table.day < today
+            if is_over or table.day > today + dt.timedelta(days=1):
                 await self.drop(table, if_empty=True)
 
     async def sort_closed(self, before: dt.date) -> None:
         """Sort the ids of all days before one."""
         for table in await self.tables():
-            if not table.is_sorted and table.day < before:
+            if table.holds_ids and not table.is_sorted and table.day < before:
                 await self.sort(table)
 
 
@@ -166,8 +180,7 @@ class OpenDatabase(NamedTuple):
     """All that a store is made of."""
 
     database: Database
-    segments: Segments
-    ids: BatchIds
+    ids: Days
 
 
 def are_new(batches: Iterable[NewBatch], unseen: Iterable[bytes]) -> list[bool]:
