@@ -6,12 +6,8 @@ migrate a database; readers only check it. Invariants: no column is finer than a
 a serial number. Migrations run in one transaction that other processes wait for, and a database
 whose version isn't known here is never changed. A changed table needs a migration in `MIGRATIONS`.
 
-So that a service is upgraded, and rolled back, while it serves, a change that earlier code can't
-live with takes two releases. The first one *expands*: it adds, and `SERVED_BY` says that code which
-knows an earlier version can serve what results. The second one *contracts*: it removes what only
-that earlier code needs, and code of the first release can serve what results. A database says which
-version code must know at least, so that earlier releases, too, judge rightly whether they can serve
-it, and which migrations were made.
+A database says which version code must know at least to serve it, so that earlier releases, too,
+judge rightly whether they can: what a migration only adds needn't keep them from serving.
 """
 
 from __future__ import annotations
@@ -25,20 +21,23 @@ import sqlalchemy as sa
 from hubbub.storage.database import Database, translate_errors
 from hubbub.storage.errors import StoreError
 
-MIGRATIONS: dict[str, Callable[[sa.Connection], None]] = {}
-"""What brings a database to a version from the one before, oldest first, after `FIRST`.
 
-They are made on new stores, too, so `_make_tables` goes on making those of `FIRST`.
-"""
+class Migration(NamedTuple):
+    """What brings a database to a version from the one before."""
 
-SERVED_BY: dict[str, str] = {}
-"""By version, the oldest one whose code can serve it; one that isn't here needs its own code.
+    change: Callable[[sa.Connection], None]
+    # The oldest version whose code can serve the result; None: only this one's.
+    served_by: str | None = None
 
-Expanding, the same as for the version before; contracting, a later one, but not its own.
-"""
 
 FIRST = "0001"
 """The version of the first release."""
+
+MIGRATIONS: dict[str, Migration] = {}
+"""By version, oldest first, after `FIRST`.
+
+They are made on new stores, too, so `_make_tables` goes on making those of `FIRST`.
+"""
 
 VERSION_TABLE = "hubbub_schema"
 
@@ -144,19 +143,17 @@ async def read_schema(database: Database) -> Schema:
         return await connection.run_sync(_schema)
 
 
-async def migrate(database: Database, url: str, *, contract: bool = False) -> tuple[Schema, Schema]:
+async def migrate(database: Database, url: str) -> tuple[Schema, Schema]:
     """Bring a database to today's schema; make the tables if there are none.
 
-    `contract`: make also the last migrations that this version can do without: those which remove
-    what only earlier code needs. Returns before and after. Raises `StoreError` if a newer hubbub
-    made it which this one can't serve.
+    Returns before and after. Raises `StoreError` if a newer hubbub made it which this one can't
+    serve.
     """
-    target = revisions()[-1] if contract else _least()
     before = await read_schema(database)
-    if _has(before, target, url):
+    if _is_current(before, url):
         return before, before
     async with database.migrate() as connection:
-        return await connection.run_sync(_migrate, target, url)
+        return await connection.run_sync(_migrate, url)
 
 
 async def check_schema(database: Database, url: str) -> Schema:
@@ -170,17 +167,13 @@ async def check_schema(database: Database, url: str) -> Schema:
         raise OldSchemaError.at(
             url, "is no store of hubbub's; `hubbub-collector maintain --migrate` makes one"
         )
-    if not _has(schema, _least(), url):
+    if not _is_current(schema, url):
         raise OldSchemaError.at(
             url,
-            f"made by an older hubbub (schema {schema.made}, expected {_least()}); "
+            f"made by an older hubbub (schema {schema.made}, expected {revisions()[-1]}); "
             "migrate it: hubbub-collector maintain --migrate",
         )
     return schema
-
-
-def _served_by(version: str) -> str:
-    return SERVED_BY.get(version, version)
 
 
 def revisions() -> list[str]:
@@ -188,25 +181,16 @@ def revisions() -> list[str]:
     return [FIRST, *MIGRATIONS]
 
 
-def _least() -> str:
-    left = revisions()
-    while len(left) > 1 and _served_by(left[-2]) < _served_by(left[-1]) < left[-1]:
-        left.pop()
-    return left[-1]
-
-
-def _has(schema: Schema, version: str, url: str) -> bool:
-    """Return whether a database has a version, or a later one that this code can serve."""
-    if schema.made == _EMPTY:
-        return False
+def _is_current(schema: Schema, url: str) -> bool:
+    """Return whether a database has this version's schema, or a later one that it can serve."""
     known = revisions()
-    if schema.needed not in known:
+    if schema.made != _EMPTY and schema.needed not in known:
         raise StoreError.at(
             url,
             f"made by a newer hubbub (schema {schema.needed}, expected at most {known[-1]}); "
             "update this one",
         )
-    return schema.made not in known or schema.made >= version
+    return schema.made >= known[-1]
 
 
 def _schema(connection: sa.Connection) -> Schema:
@@ -216,21 +200,23 @@ def _schema(connection: sa.Connection) -> Schema:
     return Schema(*row) if row else Schema(_EMPTY, _EMPTY)
 
 
-def _migrate(connection: sa.Connection, target: str, url: str) -> tuple[Schema, Schema]:
+def _migrate(connection: sa.Connection, url: str) -> tuple[Schema, Schema]:
     before = _schema(connection)
-    if _has(before, target, url):
+    if _is_current(before, url):
         return before, before
-    after = Schema(target, _served_by(target))
+    last = revisions()[-1]
     if before.made == _EMPTY:
         _make_tables(connection)
     else:
-        _log.info("migrating the store from schema %s to %s", before.made, target)
+        _log.info("migrating the store from schema %s to %s", before.made, last)
         if connection.dialect.name == "postgresql":
             # Collectors wait behind whoever waits to change a table: not for a backup's end.
             connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
-    for version, change in MIGRATIONS.items():
-        if (before.made or FIRST) < version <= target:
-            change(connection)
+    for version, migration in MIGRATIONS.items():
+        if version > (before.made or FIRST):
+            migration.change(connection)
+    needed = MIGRATIONS[last].served_by if last in MIGRATIONS else None
+    after = Schema(last, needed or last)
     connection.execute(sa.delete(_versions))
     connection.execute(sa.insert(_versions).values(after._asdict()))
     return before, after

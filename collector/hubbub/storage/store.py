@@ -370,10 +370,10 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
         yield Store(opened)
 
 
-async def migrate_store(url: str, *, contract: bool = False) -> tuple[Schema, Schema]:
+async def migrate_store(url: str) -> tuple[Schema, Schema]:
     """Bring the store at an address to today's schema (see `schema.migrate`)."""
     async with _open_database(url, create=True) as opened:
-        return await migrate(opened.database, url, contract=contract)
+        return await migrate(opened.database, url)
 
 
 async def backup_store(

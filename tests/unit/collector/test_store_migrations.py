@@ -15,7 +15,7 @@ from factories import make_metric
 from hubbub.storage import VERSION_TABLE, Declared, StoreError, open_store, revisions, schema
 from unit.collector.batches import HOMEPAGE, make_new_batch, stored_segments
 from unit.collector.event_loop import in_event_loop
-from unit.collector.next_version import EXPANDED, MIGRATIONS, NOW, SERVED_BY
+from unit.collector.next_version import MIGRATIONS, NEXT, NOW
 
 _DAY = dt.date(2026, 3, 14)
 
@@ -26,7 +26,6 @@ def become_next_version(monkeypatch) -> Callable[[], None]:
 
     def become() -> None:
         monkeypatch.setattr(schema, "MIGRATIONS", MIGRATIONS)
-        monkeypatch.setattr(schema, "SERVED_BY", SERVED_BY)
 
     return become
 
@@ -41,13 +40,13 @@ async def test_old_store_is_migrated_without_loss(any_store_url, become_next_ver
     become_next_version()
     with caplog.at_level(logging.INFO, logger="hubbub.collector"):
         async with open_store(any_store_url, create=True) as store:
-            assert await store.schema() == EXPANDED
+            assert await store.schema() == NEXT
             assert await store.declared() == [Declared("homepage", 1, make_metric().definition)]
             stored = await stored_segments(store)
             assert sorted(number for segment in stored for number in segment) == list(range(20))
             known = await store.append([*batches, make_new_batch()], _DAY)
             assert known == [False] * 20 + [True]
-    assert caplog.messages == [f"migrating the store from schema {NOW} to {EXPANDED}"]
+    assert caplog.messages == [f"migrating the store from schema {NOW} to {NEXT}"]
     async with open_store(any_store_url, create=False) as reader:
         assert await reader.count(HOMEPAGE) == 23
 

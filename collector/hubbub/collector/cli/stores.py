@@ -261,12 +261,6 @@ def import_(
     is_flag=True,
     help="Only make a store, or bring its schema to this version's, while earlier ones serve it.",
 )
-@click.option(
-    "--contract",
-    is_flag=True,
-    help="Like --migrate, and remove what only earlier versions need; they can't serve the store "
-    "after that.",
-)
 def maintain(
     store: str | None,
     config: Path | None,
@@ -275,7 +269,6 @@ def maintain(
     report_days: str | None,
     trust_clock: bool,
     migrate: bool,
-    contract: bool,
 ) -> None:
     """Merge small segments, count old reports, delete what is too old, and mix closed days.
 
@@ -290,7 +283,7 @@ def maintain(
 
     `serve` migrates a store itself when it starts, unless old_schema tells it to wait or to refuse.
     For a rolling upgrade: `maintain --migrate`, which prints the versions that can serve the store
-    afterwards; replace all collectors; and once you won't roll back, `maintain --contract`.
+    afterwards; then replace all collectors.
     """
     settings = configured(
         config,
@@ -300,9 +293,9 @@ def maintain(
         report_days=report_days,
     )
 
-    if migrate or contract:
+    if migrate:
         with cli_errors():
-            before, after = asyncio.run(migrate_store(settings.store, contract=contract))
+            before, after = asyncio.run(migrate_store(settings.store))
         did = f"migrated from schema {before.made or 'none'} to"
         click.echo(
             f"{mask_address(settings.store)}: {did if after != before else 'has schema'} "
