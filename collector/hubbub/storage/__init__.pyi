@@ -5,6 +5,7 @@ from hubbub.storage.days import (
     DayTable as DayTable,
     id_table as id_table,
     parse_tables as parse_tables,
+    segment_row as segment_row,
     segment_table as segment_table,
     taking_day as taking_day,
 )
@@ -78,7 +79,7 @@ from hubbub.storage.reports import (
     StoredRecords as StoredRecords,
 )
 from hubbub.storage.schema import VERSION_TABLE as VERSION_TABLE, revisions as revisions
-from hubbub.storage.segments import DayGroup as DayGroup, segment_row as segment_row
+from hubbub.storage.segments import DayGroup as DayGroup
 from hubbub.storage.slices import (
     Cell as Cell,
     SliceSizes as SliceSizes,

@@ -13,22 +13,28 @@ names say all that is known of a table, so that no list can disagree with what i
 from __future__ import annotations
 
 import abc
+import asyncio
 import datetime as dt
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.storage.database import Database
-from hubbub.storage.reports import NewBatch
+from hubbub.protocol import Records, joined, shuffled
+from hubbub.storage.database import Database, Row
+from hubbub.storage.reports import MetricVersion, NewBatch
 from hubbub.storage.schema import segments
-from hubbub.storage.segments import pool_batches
 
 PREFIX = "batch_ids_"
 """Begins the names of the tables of ids, and no others."""
+
+REPORTS_IN_PLACE = 8192
+"""Up to here shuffling takes less than to hand it to a thread and to wait for the answer."""
+
 
 _NAME = re.compile(rf"(?:{PREFIX}(\d{{8}})(_sorted)?|segments_(\d{{8}}))")
 
@@ -191,3 +197,42 @@ def are_new(batches: Iterable[NewBatch], unseen: Iterable[bytes]) -> list[bool]:
         found.append(batch.batch_id in left)
         left.discard(batch.batch_id)
     return found
+
+
+def pooled_rows(batches: Iterable[NewBatch], day: dt.date) -> list[Row]:
+    """Pool the records of many batches, shuffled so that nothing shows which is whose."""
+    pools: dict[MetricVersion, list[Records]] = {}
+    for batch in batches:
+        for key, records in batch.records.items():
+            pools.setdefault(key, []).append(records)
+    return [segment_row(key, day, pool) for key, pool in pools.items()]
+
+
+async def pool_batches(batches: Collection[NewBatch], day: dt.date) -> list[Row]:
+    """Do the same without keeping the event loop for long."""
+    reports = sum([records.reports for batch in batches for records in batch.records.values()])
+    if reports > REPORTS_IN_PLACE:
+        return await asyncio.to_thread(pooled_rows, batches, day)
+    return pooled_rows(batches, day)
+
+
+def segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> Row:
+    """Return a new row for records of several origins, shuffled together."""
+    return row_of(key, day, shuffled(joined(pool)), is_mixed=False)
+
+
+def row_of(key: MetricVersion, day: dt.date, records: Records, *, is_mixed: bool) -> Row:
+    """Return a row for records that were shuffled, under a new key.
+
+    `is_mixed`: whether they were mixed with all others of their day, which a negative key tells.
+    """
+    drawn = secrets.randbits(63)
+    return {
+        "segment_id": -1 - drawn if is_mixed else drawn,
+        "metric": key.metric,
+        "version": key.version,
+        "slice": key.slice,
+        "day": day,
+        "reports": records.reports,
+        "records": records.data,
+    }

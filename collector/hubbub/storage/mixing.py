@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from hubbub.protocol import Records, shuffled, table
 from hubbub.storage.database import Database, Row
+from hubbub.storage.days import row_of
 from hubbub.storage.schema import segments as _segments
-from hubbub.storage.segments import SMALL, DayGroup, Segments, row_of, stream_selections
+from hubbub.storage.segments import SMALL, DayGroup, Segments, stream_selections
 
 _BLOCK_BYTES = 4 * 1024**2
 """About how much is shuffled at a time: a twentieth of the memory that mixing takes."""

@@ -3,7 +3,7 @@
 A segment holds records of several origins in an order drawn at random. Segments are read and
 shuffled outside of any lock; then a short transaction replaces exactly these, or nothing if one of
 them is gone by then. Invariants: whatever is written to the table of segments comes from
-`segment_row` or `mixing`, shuffled by the operating system's randomness and under a random
+`days.segment_row` or `mixing`, shuffled by the operating system's randomness and under a random
 key. At any moment each report is in exactly one segment or in its day's counts, for every reader,
 whatever fails.
 """
@@ -12,29 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import secrets
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.protocol import Records, joined, shuffled
+from hubbub.protocol import Records
 from hubbub.storage.database import Database, Row, pieces
-from hubbub.storage.reports import MetricVersion, NewBatch
+from hubbub.storage.days import Days, segment_row
+from hubbub.storage.reports import MetricVersion
 from hubbub.storage.schema import segments
-
-if TYPE_CHECKING:
-    from hubbub.storage.days import Days
 
 SMALL = 16_384
 """Segments with fewer reports than this are merged.
 
 At k = 128 that many are 288 kB, so that a day of a million reports is some sixty rows.
 """
-
-REPORTS_IN_PLACE = 8192
-"""Up to here shuffling takes less than to hand it to a thread and to wait for the answer."""
 
 _REPORTS_AT_ONCE = 65_536  # 1 MiB at k = 128
 _SEGMENTS_AT_ONCE = 1024
@@ -205,45 +199,6 @@ class Segments:
                 number += len(some)
         self._database.note_written(2 * size, number)
         return True
-
-
-def pooled_rows(batches: Iterable[NewBatch], day: dt.date) -> list[Row]:
-    """Pool the records of many batches, shuffled so that nothing shows which is whose."""
-    pools: dict[MetricVersion, list[Records]] = {}
-    for batch in batches:
-        for key, records in batch.records.items():
-            pools.setdefault(key, []).append(records)
-    return [segment_row(key, day, pool) for key, pool in pools.items()]
-
-
-async def pool_batches(batches: Collection[NewBatch], day: dt.date) -> list[Row]:
-    """Do the same without keeping the event loop for long."""
-    reports = sum([records.reports for batch in batches for records in batch.records.values()])
-    if reports > REPORTS_IN_PLACE:
-        return await asyncio.to_thread(pooled_rows, batches, day)
-    return pooled_rows(batches, day)
-
-
-def segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> Row:
-    """Return a new row for records of several origins, shuffled together."""
-    return row_of(key, day, shuffled(joined(pool)), is_mixed=False)
-
-
-def row_of(key: MetricVersion, day: dt.date, records: Records, *, is_mixed: bool) -> Row:
-    """Return a row for records that were shuffled, under a new key.
-
-    `is_mixed`: whether they were mixed with all others of their day, which a negative key tells.
-    """
-    drawn = secrets.randbits(63)
-    return {
-        "segment_id": -1 - drawn if is_mixed else drawn,
-        "metric": key.metric,
-        "version": key.version,
-        "slice": key.slice,
-        "day": day,
-        "reports": records.reports,
-        "records": records.data,
-    }
 
 
 def chunked(sizes: Iterable[SegmentSize]) -> Iterator[list[SegmentSize]]:

@@ -36,12 +36,12 @@ from hubbub.storage.days import (
     OpenDatabase,
     id_table,
     parse_tables,
+    pooled_rows,
     taking_day,
 )
 from hubbub.storage.errors import StoreError
 from hubbub.storage.reports import ID_BYTES, NewBatch
 from hubbub.storage.schema import segments
-from hubbub.storage.segments import pooled_rows
 
 BUSY_SECONDS = 10.0
 """How long a transaction waits for others; shorter than clients wait for their answer."""
