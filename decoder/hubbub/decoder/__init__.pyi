@@ -9,7 +9,7 @@ from hubbub.inference.categories.decoding import (
 )
 from hubbub.inference.counts import count_records as count_records
 from hubbub.inference.decoding import Decoding as Decoding, Summary as Summary, decode as decode
-from hubbub.inference.numbers.decoding import (
+from hubbub.inference.numbers import (
     NumberDecoding as NumberDecoding,
     decode_numbers as decode_numbers,
 )

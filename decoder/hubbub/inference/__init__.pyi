@@ -35,13 +35,11 @@ from hubbub.inference.candidates import (
 from hubbub.inference.categories.decoding import (
     CategoryDecoding as CategoryDecoding,
     KnownRates as KnownRates,
-    decode_categories as decode_categories,
-    known_rates as known_rates,
-)
-from hubbub.inference.categories.ordinal import (
     OrdinalEstimates as OrdinalEstimates,
     Quantile as Quantile,
+    decode_categories as decode_categories,
     estimate_ordinal as estimate_ordinal,
+    known_rates as known_rates,
 )
 from hubbub.inference.categories.shares import (
     CategoryEstimates as CategoryEstimates,
@@ -95,25 +93,21 @@ from hubbub.inference.joint.decoding import (
     TableAnalysis as TableAnalysis,
     analyse_table as analyse_table,
     decode_joint as decode_joint,
-)
-from hubbub.inference.joint.hashed import (
     one_hot_estimates as one_hot_estimates,
     tuple_candidates as tuple_candidates,
-)
-from hubbub.inference.joint.independence import (
-    Independence as Independence,
-    assess_independence as assess_independence,
-    cramers_v as cramers_v,
-    product_of as product_of,
-    residuals as residuals,
-    shrunk_cells as shrunk_cells,
 )
 from hubbub.inference.joint.table import (
     Conditional as Conditional,
     FieldLabels as FieldLabels,
+    Independence as Independence,
     JointEstimates as JointEstimates,
+    assess_independence as assess_independence,
     conditional as conditional,
+    cramers_v as cramers_v,
     normal_draws as normal_draws,
+    product_of as product_of,
+    residuals as residuals,
+    shrunk_cells as shrunk_cells,
 )
 from hubbub.inference.likelihood.choice import (
     FEW_DECIDE as FEW_DECIDE,
@@ -152,7 +146,7 @@ from hubbub.inference.likelihood.sums import (
     unknown_density as unknown_density,
 )
 from hubbub.inference.misfit import Misfit as Misfit, overlooked as overlooked
-from hubbub.inference.numbers.decoding import (
+from hubbub.inference.numbers import (
     NumberDecoding as NumberDecoding,
     NumberEstimates as NumberEstimates,
     NumberSummary as NumberSummary,
@@ -164,8 +158,11 @@ from hubbub.inference.numbers.decoding import (
 )
 from hubbub.inference.open_strings.alphabets import LEAST_END as LEAST_END, alphabets as alphabets
 from hubbub.inference.open_strings.decoding import (
+    FamilyDecoder as FamilyDecoder,
     OpenDecoding as OpenDecoding,
+    StringTests as StringTests,
     decode_open_strings as decode_open_strings,
+    string_tests as string_tests,
 )
 from hubbub.inference.open_strings.endings import (
     LONGEST_END as LONGEST_END,
@@ -176,14 +173,13 @@ from hubbub.inference.open_strings.endings import (
     whole_in as whole_in,
 )
 from hubbub.inference.open_strings.extension import Extensions as Extensions, extend as extend
-from hubbub.inference.open_strings.gaps import Survivors as Survivors
 from hubbub.inference.open_strings.letters import (
     END as END,
     AlphabetModel as AlphabetModel,
     contexts_at as contexts_at,
     state_after as state_after,
 )
-from hubbub.inference.open_strings.mixture import Mixture as Mixture
+from hubbub.inference.open_strings.mixture import Mixture as Mixture, Unfamiliar as Unfamiliar
 from hubbub.inference.open_strings.prefixes import (
     Prefixes as Prefixes,
     all_beginnings as all_beginnings,
@@ -196,15 +192,10 @@ from hubbub.inference.open_strings.search import (
 )
 from hubbub.inference.open_strings.steps import (
     StepReports as StepReports,
+    Survivors as Survivors,
     offset_words as offset_words,
     step_reports as step_reports,
 )
-from hubbub.inference.open_strings.testing import (
-    FamilyDecoder as FamilyDecoder,
-    StringTests as StringTests,
-    string_tests as string_tests,
-)
-from hubbub.inference.open_strings.unfamiliar import Unfamiliar as Unfamiliar
 from hubbub.inference.packed import (
     GROUPED_BITS as GROUPED_BITS,
     IN_MEMORY as IN_MEMORY,
@@ -319,6 +310,6 @@ from hubbub.inference.trends.decoding import (
     decode_category_days as decode_category_days,
     decode_days as decode_days,
     decode_number_days as decode_number_days,
+    decode_whole_days as decode_whole_days,
     follow as follow,
 )
-from hubbub.inference.trends.whole_reports import decode_whole_days as decode_whole_days

@@ -25,7 +25,7 @@ from hubbub.inference.categories.decoding import CategoryDecoding, decode_catego
 from hubbub.inference.categories.shares import estimate_categories
 from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
 from hubbub.inference.decoding import Decoding
-from hubbub.inference.numbers.decoding import (
+from hubbub.inference.numbers import (
     NumberDecoding,
     cell_chances,
     cell_weights,

@@ -45,7 +45,7 @@ from hubbub.inference import (
     make_design,
     mapped,
 )
-from hubbub.inference.open_strings import endings, gaps
+from hubbub.inference.open_strings import endings, steps
 from hubbub.inference.regression import estimates, search
 from hubbub.protocol import RapporParams
 from hubbub.reporting import progress_bar
@@ -99,12 +99,12 @@ def _plain(
     return share - 1.96 * std_error, share + 1.96 * std_error
 
 
-def _no_gaps(*_: Any) -> gaps.Gaps:
-    return gaps.Gaps(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.bool_), False)
+def _no_gaps(*_: Any) -> steps.Gaps:
+    return steps.Gaps(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.bool_), False)
 
 
 def _plain_ends(survivors: Any, room: int, letters: Any) -> Extensions:
-    least = gaps.LEAST_EXPECTED * survivors.std_error
+    least = steps.LEAST_EXPECTED * survivors.std_error
     length = survivors.length + endings.LONGEST_END
     return extend(
         survivors.prefixes, survivors.worth, length, room, letters, least=least, whole=True
@@ -176,7 +176,7 @@ OPEN: dict[str, Mapping[str, Any]] = {
         "open_strings.search._Step._real": lambda _, log_weighted: np.ones(len(log_weighted))
     },
     "survivors' saturation": {
-        "open_strings.gaps.Survivors.worth_of": lambda _, expected: expected
+        "open_strings.steps.Survivors.worth_of": lambda _, expected: expected
     },
     "survivors reweighted": {
         "open_strings.search._Step._reweighted": lambda self: self.tests.log_weighted
@@ -184,7 +184,7 @@ OPEN: dict[str, Mapping[str, Any]] = {
     "screening again": {"open_strings.search._MOST_SCREENINGS": 1},
     "learned letters": {"open_strings.mixture.Mixture.learned": lambda self, *_: self},
     "learned families": {
-        "open_strings.testing._learned": lambda tried, _: np.ones(tried.shape)
+        "open_strings.decoding._learned": lambda tried, _: np.ones(tried.shape)
     },
 }  # fmt: skip
 """Of open strings."""

@@ -1,43 +1,318 @@
 """Counts of a joint metric -> its cells, and what its table says.
 
-Cells with a bit each are estimated as categories are, hashed ones decoded as strings are; from the
-table on, both are the same. Deterministic: the same counts give the same result.
+Cells with a bit each are estimated as categories are. How they scatter is exact where the bits of
+reports are independent given the clients' values; where they are sets of fixed size, it is the
+normal distribution of the exact covariance. They scatter about a population's shares, whatever is
+asked for: fields that are independent there are nearly so in the reports.
 
-A table's estimates -> all that is said about it: margins, conditional shares, departures.
+Where tuples are hashed, every combination of the fields' values is a candidate, and they are
+decoded as strings are. The table is made of values that occur in detected tuples; its cells are
+fitted together, detected or not, so that rows and columns can be added up. Invariant: all detected
+tuples are in that model, and values that are only just there, which came out high to be there at
+all, aren't in the table.
 
-This is what joint metrics of every kind, and pairs of google/rappor's reports, have in common.
+From the table on, both are the same. Deterministic: the same counts give the same result.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
+from hubbub.inference.candidates import Candidates, hash_words, make_design, of_words
 from hubbub.inference.categories.decoding import (
     CategoryDecoding,
     CategorySummary,
     KnownRates,
     decode_categories,
 )
-from hubbub.inference.categories.shares import ShareInterval
-from hubbub.inference.counts import CohortCounts
-from hubbub.inference.decoding import Decoding, Summary
-from hubbub.inference.joint.hashed import decode_tuples, one_hot_estimates, tuple_candidates
-from hubbub.inference.joint.independence import (
+from hubbub.inference.categories.shares import (
+    CategoryEstimates,
+    ShareInterval,
+    noise_variance,
+    subset_noise,
+)
+from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
+from hubbub.inference.decoding import Decoding, Summary, decode
+from hubbub.inference.joint.table import (
+    Conditional,
+    Draws,
+    FieldLabels,
     Independence,
+    JointEstimates,
     Residuals,
+    about,
     assess_independence,
+    conditionals,
+    normal_draws,
     residuals,
     shrunk_cells,
 )
-from hubbub.inference.joint.table import Conditional, FieldLabels, JointEstimates, conditionals
-from hubbub.inference.repeated_reports import ONCE, RepeatedReports
+from hubbub.inference.regression.estimates import pair_probability
+from hubbub.inference.regression.model import Fit, fit_selected, reports_by_row, unknown_column
+from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports, permanent_variance
 from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol import JointType, Metric, StringType
+from hubbub.protocol import JointType, Metric, RapporParams, StringType, Subset
+
+
+def one_hot_estimates(
+    fields: tuple[FieldLabels, ...],
+    cells: CategoryEstimates,
+    n_reports: int,
+    metric: Metric,
+    repeats: RepeatedReports = ONCE,
+) -> JointEstimates:
+    """Return the estimates of cells as those of a table."""
+    if isinstance(metric.response, Subset):
+        draw = subset_draws(n_reports, metric.response, repeats)
+    else:
+        noise = noise_variance(cells.share, n_reports, metric.params, repeats)
+        draw = one_hot_draws(n_reports, metric.params, noise, repeats)
+    return JointEstimates(fields, cells.unbiased, cells.covariance, draw)
+
+
+def one_hot_draws(
+    n_reports: int, params: RapporParams, noise: FloatArray, repeats: RepeatedReports = ONCE
+) -> Draws:
+    """Return a function that draws estimates of cells with a bit each.
+
+    `noise`, shape (n,): d, by which estimates are made to add up to 1 (`estimate_categories`).
+
+    Notes
+    -----
+    Clients fall into cells as a multinomial; a cell of c clients has its bit set in
+    Bin(c, q*) + Bin(N - c, p*) reports, independently of the others'. Where clients report again,
+    N / D clients are drawn, and their permanent responses, each of which makes D reports.
+    """
+    correction = noise / noise.sum()
+    n_clients = max(1, round(n_reports / repeats.clients))
+    n_responses = max(1, round(n_reports / repeats.responses))
+
+    def draw(shares: FloatArray, rng: np.random.Generator, n_draws: int) -> FloatArray:
+        clients = rng.multinomial(n_clients, shares / shares.sum(), size=n_draws)
+        if n_responses == n_reports:
+            held = np.rint(clients * (n_reports / n_clients)).astype(np.int64)
+            ones = rng.binomial(held, params.q_star)
+            ones += rng.binomial(n_reports - held, params.p_star)
+        else:
+            held = np.rint(clients * (n_responses / n_clients)).astype(np.int64)
+            permanent = rng.binomial(held, 1 - params.f1)
+            permanent += rng.binomial(n_responses - held, params.f0)
+            set_in = np.rint(permanent * (n_reports / n_responses)).astype(np.int64)
+            ones = rng.binomial(set_in, params.q)
+            ones += rng.binomial(n_reports - set_in, params.p)
+        rate = (ones / n_reports - params.p_star) / (params.q_star - params.p_star)
+        return np.asarray(rate - (rate.sum(axis=1, keepdims=True) - 1) * correction)
+
+    return draw
+
+
+def subset_draws(n_reports: int, response: Subset, repeats: RepeatedReports = ONCE) -> Draws:
+    """Return a function that draws estimates of cells that are reported as sets of fixed size.
+
+    `response`: the metric's.
+    """
+    noise = subset_noise(response)
+    of_people = replace(repeats, estimand=Estimand.POPULATION)
+
+    def draw(shares: FloatArray, rng: np.random.Generator, n_draws: int) -> FloatArray:
+        shares = shares / shares.sum()
+        covariance = noise.covariance(shares, n_reports)
+        covariance += of_people.sampling_covariance(shares, n_reports)
+        return normal_draws(covariance)(shares, rng, n_draws)
+
+    return draw
+
+
+LEAST_Z = 6.0
+"""Standard errors that the share of a field's value must be above 0 to be in the table."""
+
+# Multiplications that the normal equations of the table may take: some seconds of one core.
+_WORK = 1e10
+# As `search` has it for listed candidates: a third as many unknowns as rows leave noise to be
+# estimated from.
+_ROWS_A_CELL = 3
+
+
+def tuple_candidates(
+    metric_type: JointType, fields: tuple[FieldLabels, ...], params: RapporParams
+) -> Candidates:
+    """Return all combinations of the fields' values, the last field's changing fastest.
+
+    `metric_type`: the metric's type, which says how fields make a tuple. `fields`: of string
+    fields, the candidates in their normal form; of others all values in order.
+    """
+    parts: list[Sequence[int | str]] = [
+        field.labels if isinstance(own.type, StringType) else range(len(field.labels))
+        for field, own in zip(fields, metric_type.fields, strict=True)
+    ]
+    words = hash_words([metric_type.tuple_bytes(each) for each in itertools.product(*parts)])
+    names = [", ".join(each) for each in itertools.product(*(field.labels for field in fields))]
+    return of_words(names, words, params)
+
+
+def decode_tuples(
+    counts: CohortCounts,
+    params: RapporParams,
+    candidates: Candidates,
+    fields: tuple[FieldLabels, ...],
+    listed: tuple[bool, ...],
+    *,
+    alpha: float,
+    correction: Correction,
+    repeats: RepeatedReports = ONCE,
+) -> tuple[Decoding, tuple[JointEstimates, IntArray] | None]:
+    """Decode all tuples; also return the table of common values, and which tuples its cells are.
+
+    `candidates`: as `tuple_candidates` returns them. `fields`: each field's name and values.
+    `listed`: whether all values of a field are known, so that there are no others. `alpha`: the
+    error rate that is allowed, of the kind that `correction` names. Raises `CandidateError,
+    UndecodableError, ValueError` as `decode`.
+    """
+    decoding = decode(
+        counts, params, candidates, alpha=alpha, correction=correction, repeats=repeats
+    )
+    shape = tuple(len(field.labels) for field in fields)
+    n_rows = int(np.count_nonzero(counts.reports)) * params.k
+    room = min(n_rows // _ROWS_A_CELL, int(np.sqrt(_WORK / max(n_rows, 1))))
+    values = _table_values(decoding, shape, listed, room)
+    if values is None:
+        return decoding, None
+    rows = _rows_of(values, shape)
+    detected = np.flatnonzero(decoding.detected)
+    fitted = np.setdiff1d(np.union1d(rows, detected), decoding.same_bits.rows)
+    chosen = candidates.take(fitted)
+    bits = estimate_bits(counts, params)
+    design = make_design(chosen.positions(slice(None)), params)
+    fit = fit_selected(bits, design, np.arange(len(fitted)), params)
+    members = fitted[fit.selected]
+    if not np.isin(rows, members).all():  # some cells can't be told apart
+        return decoding, None
+    places = 1 + np.searchsorted(members, rows)
+    covariance = _covariance(fit, bits, params, places, repeats)
+    unbiased = fit.coefficients[places]
+    covariance = about(covariance, unbiased, counts.total, repeats)
+    kept = _well_known(unbiased, covariance, values, listed)
+    if kept is None:
+        return decoding, None
+    within = _rows_of(kept, tuple(map(len, values)))
+    covariance = covariance[np.ix_(within, within)]
+    labels = tuple(
+        FieldLabels(field.name, tuple(field.labels[i] for i in own[few].tolist()))
+        for field, own, few in zip(fields, values, kept, strict=True)
+    )
+    table = JointEstimates(labels, unbiased[within], covariance, normal_draws(covariance))
+    return decoding, (table, rows[within])
+
+
+def _table_values(
+    decoding: Decoding,
+    shape: tuple[int, ...],
+    listed: tuple[bool, ...],
+    room: int,
+) -> list[IntArray] | None:
+    """Return which values of each field the table is made of; None if they make no table.
+
+    They are those of detected tuples, the strongest first, as long as there is room; of fields
+    whose values are all listed they are all, if with them two values of each other field fit in.
+    """
+    strongest = decoding.largest_detected()
+    places = np.array(np.unravel_index(strongest, shape))
+    whole = np.array(listed)
+    least = prod(np.where(whole, shape, 2).tolist())
+    if whole.all() or least > room:
+        whole[:] = False
+    while True:
+        values = [
+            np.arange(n) if every else np.unique(place)
+            for n, every, place in zip(shape, whole, places, strict=True)
+        ]
+        if min(map(len, values)) < 2:
+            return None
+        if prod(map(len, values)) <= room:
+            return values
+        places = places[:, : places.shape[1] * 9 // 10]
+
+
+def _rows_of(values: list[IntArray], shape: tuple[int, ...]) -> IntArray:
+    grid = np.meshgrid(*values, indexing="ij")
+    return np.ravel_multi_index([axis.ravel() for axis in grid], shape)
+
+
+def _well_known(
+    unbiased: FloatArray,
+    covariance: FloatArray,
+    values: list[IntArray],
+    listed: tuple[bool, ...],
+) -> list[IntArray] | None:
+    """Return the values whose shares are well above 0, or that are all there are, by their places.
+
+    None if they make no table.
+    """
+    shape = tuple(map(len, values))
+    cells, twice = unbiased.reshape(shape), covariance.reshape(*shape, *shape)
+    kept = []
+    for axis in range(len(shape)):
+        others = tuple(a for a in range(len(shape)) if a != axis)
+        variance = np.diagonal(twice.sum(axis=(*others, *(len(shape) + a for a in others))))
+        known = cells.sum(axis=others) > LEAST_Z * np.sqrt(variance)
+        kept.append(np.flatnonzero(known | listed[axis]))
+    return kept if min(map(len, kept)) >= 2 else None
+
+
+def _covariance(
+    fit: Fit, bits: BitEstimates, params: RapporParams, places: IntArray, repeats: RepeatedReports
+) -> FloatArray:
+    """Return the covariance of some coefficients, as estimates of the population's shares.
+
+    `places`, shape (n,): in the coefficients. Returns an array of shape (n, n).
+
+    Notes
+    -----
+    The coefficients are L y, L = C B W. Rates of different cohorts are independent; in one of N
+    reports the true bits have the covariance P - t t', with P the chances that two bits are set
+    together and t = diag P, noise adds to the diagonal, and so does the excess variance tau^2.
+    Where clients report again, D times the clients' part is there (`repeated_reports`); tau^2 holds
+    its mean over the rows already, which is taken off.
+    """
+    k = params.k
+    shares = np.maximum(fit.coefficients[1:], 0.0)
+    shares /= max(1.0, float(shares.sum()))
+    unknown, single = 1.0 - float(shares.sum()), unknown_column(params)
+    by_row, combinations = sparse.csc_array(fit.basis), fit.covariance[places]
+    covariance = np.zeros((len(places), len(places)))
+    fitted = np.clip(bits.rate.ravel() - fit.residuals, 0.0, 1.0)
+    reports = reports_by_row(bits)
+    counted = reports > 0
+    added = _added_by_repeats(fitted[counted], params, repeats)
+    excess = max(fit.excess_variance - float((added / reports[counted]).mean()), 0.0)
+    for cohort in np.flatnonzero(bits.reports.ravel() > 0).tolist():
+        rows = slice(cohort * k, (cohort + 1) * k)
+        columns = by_row[:, rows].toarray()
+        own, influence = columns[1:], combinations @ columns * fit.weights[rows]
+        together = (own.T * shares) @ own + unknown * pair_probability(params)
+        rate = shares @ own + unknown * single
+        together = repeats.clients * (together - np.outer(rate, rate))
+        added = _added_by_repeats(np.clip(rate, 0.0, 1.0), params, repeats)
+        np.fill_diagonal(together, variance_of_one(rate, params) + added)
+        together /= float(bits.reports[cohort, 0])
+        together[np.diag_indices(k)] += excess
+        covariance += influence @ together @ influence.T
+    return covariance
+
+
+def _added_by_repeats(
+    rate: FloatArray, params: RapporParams, repeats: RepeatedReports
+) -> FloatArray:
+    drawing = (repeats.clients - 1) * rate * (1 - rate)
+    return (repeats.responses - 1) * permanent_variance(rate, params) + drawing
 
 
 @dataclass(frozen=True, slots=True)

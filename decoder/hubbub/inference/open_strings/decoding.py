@@ -1,12 +1,17 @@
 """The whole decoding of open strings: steps propose, the reports that show strings whole decide.
 
 Strings are proposed from the reports of the steps that show less of them (`search`), and tested in
-those of all others, by the decoder of listed strings (`testing`). A string's own reports there
-haven't been used to choose it, but for how it ends those of others (`endings`), so p-values, false
-discoveries and intervals mean what they mean there. What was expected of a string weighs its
-p-value, so that a long list of unlikely strings hardly costs the likely ones.
+those of all others, by the decoder of listed strings. A string's own reports there haven't been
+used to choose it, but for how it ends those of others (`endings`), so p-values, false discoveries
+and intervals mean what they mean there. What was expected of a string weighs its p-value, so that a
+long list of unlikely strings hardly costs the likely ones.
 
-What a search hasn't found, as far as its reports show that: beginnings without their strings.
+A family of strings is decoded like a list, by the reports of its first step and all later ones, in
+which what the steps' models say of all other strings is taken out of the rates. All families have
+one error rate: a string's p-value is compared with its part of all expected shares times how many
+strings are detected in all (weights: Genovese, Roeder, Wasserman 2006; sets that so agree with
+themselves hold the false discovery rate where p-values depend positively on each other: Blanchard,
+Roquain 2008).
 
 A beginning that many clients have, and whose share the strings that were found don't make up, has
 strings below it that weren't looked for. Its interval allows for the choice among all beginnings
@@ -15,24 +20,271 @@ that were looked for (Benjamini, Yekutieli 2005: at level 1 - alpha R / m, where
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from unicodedata import is_normalized
 
 import numpy as np
 from scipy import special
 
-from hubbub.inference.arrays import FloatArray
+from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.candidates import canonical_forms
-from hubbub.inference.counts import CohortCounts
-from hubbub.inference.decoding import Decoding
+from hubbub.inference.counts import CohortCounts, variance_of_one
+from hubbub.inference.decoding import Beside, Decoding, decode, merged
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.open_strings.endings import as_one
+from hubbub.inference.open_strings.endings import (
+    Explained,
+    Family,
+    as_one,
+    family_of,
+    sizes_of,
+    whole_in,
+)
 from hubbub.inference.open_strings.search import FoundPrefixes, Progress, propose
-from hubbub.inference.open_strings.steps import step_counts
-from hubbub.inference.open_strings.testing import FamilyDecoder, string_tests
+from hubbub.inference.open_strings.steps import SATURATION, step_counts
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction, local_false_rates
 from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, canonical_bytes
+
+# Part of the weight for candidates that are given, the rest for proposals
+# (docs/understand/open-strings.md): neither list costs the other more than a factor of two in its
+# p-values.
+_GIVEN_PART = 0.5
+# As many strings as stand against those that stand out, in the proportions that were guessed.
+_GUESSED = 2.0
+_TINY = 1e-300  # keeps a quotient finite
+
+
+@dataclass(frozen=True, slots=True)
+class StringTests:
+    """All strings that are tested, the given ones first."""
+
+    texts: list[bytes]
+    # Shape (n,); the share that each is expected to have, as far as that makes detection likelier.
+    expected: FloatArray
+    families: tuple[FamilyTests, ...]  # those that have any string
+
+    @property
+    def n_tests(self) -> int:
+        """How many there are, those included that were dropped before."""
+        return sum(family.n_tests for family in self.families)
+
+    @property
+    def total(self) -> float:
+        """What is expected of all of these together."""
+        return sum(family.total for family in self.families)
+
+    def weighted(self, p_values: FloatArray) -> FloatArray:
+        """Return p-values divided by weights whose mean over all tests is 1."""
+        return np.asarray(p_values * (self.total / self.n_tests) / self.expected)
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyTests:
+    """The tests of one family."""
+
+    first: int  # the number of the first step in whose reports they are tested
+    rows: IntArray  # shape (n,); which of all texts are its strings, ascending
+    # What is expected of all that were looked for, those included that were dropped before.
+    total: float
+    n_tests: int  # how many these are
+    standing_out: int  # how many are sure by the first step's reports: what is supposed at first
+
+
+def string_tests(
+    families: Sequence[Family],
+    given: Sequence[bytes],
+    counts: CohortCounts,
+    params: RapporParams,
+    metric_type: OpenStringType,
+) -> StringTests:
+    """Return what is tested, and what is expected of it.
+
+    A share beyond the saturation is as good as certain to be detected, so more weight is lost on
+    it. Where there are both, the given strings have half of all the weight, in equal parts.
+
+    `families`: proposed strings. `given`: candidates, each once. `params`: of one step.
+    """
+    known, n_steps = set(given), len(metric_type.steps) + 1
+    step_of_given = np.array([family_of(len(text), metric_type.steps) for text in given])
+    given_in = np.bincount(step_of_given.astype(np.int64), minlength=n_steps)
+    rows = [np.flatnonzero(step_of_given == step) for step in range(n_steps)]
+    texts, expected, n_tests = list(given), [np.zeros(len(given))], given_in.copy()
+    tried, standing_out = np.zeros((n_steps, 2)), np.zeros((n_steps, 2))
+    most = [
+        _saturation(int(counts.reports[step * params.m :].sum()), params) for step in range(n_steps)
+    ]
+    for family in families:
+        of_all = np.minimum(family.tried, most[family.first])
+        tried[family.first] = np.bincount(family.halves_tried, of_all, 2)
+        standing_out[family.first] = family.standing_out
+    learned = _learned(tried, standing_out)
+    for family in families:
+        step = family.first
+        fresh, of_fresh = _fresh(family, known, most[step], learned[step])
+        rows[step] = np.append(rows[step], np.arange(len(texts), len(texts) + len(fresh)))
+        texts += fresh
+        expected.append(of_fresh)
+        n_tests[step] += len(family.tried)
+    totals = (tried * learned).sum(axis=1)
+    of_given = totals.sum() * _GIVEN_PART / (1 - _GIVEN_PART) or 1.0
+    of_each = of_given / max(len(given), 1)
+    expected[0] += of_each
+    totals += of_each * given_in
+    tested = map(FamilyTests, range(n_steps), rows, totals.tolist(), n_tests.tolist(),
+                 standing_out.sum(axis=1).astype(np.int64).tolist())  # fmt: skip
+    return StringTests(
+        texts, np.concatenate(expected), tuple(each for each in tested if len(each.rows))
+    )
+
+
+def _fresh(
+    family: Family, known: set[bytes], most: float, learned: FloatArray
+) -> tuple[list[bytes], FloatArray]:
+    rows = [
+        row for row, text in enumerate(family.texts) if text not in known and _may_be_sent(text)
+    ]
+    expected = np.minimum(family.expected[rows], most) * learned[family.halves[rows]]
+    return [family.texts[row] for row in rows], expected
+
+
+def _learned(tried: FloatArray, standing_out: FloatArray) -> FloatArray:
+    """Return how much likelier each family is, learned from how many of its strings stand out.
+
+    What is expected of all lengths was guessed before any string was found: of tokens of one length
+    it is far too much of all others. What stands out in one half of the strings teaches what is
+    expected of the other alone, so no string's own reports weigh its test (`endings`).
+
+    `tried`, shape (s, 2): what is expected of each family's halves. `standing_out`, shape (s, 2):
+    how many strings stand out there. Returns an array of shape (s, 2).
+    """
+    of_all = tried.sum()
+    guessed = tried.sum(axis=1, keepdims=True) / max(of_all, _TINY)
+    others = standing_out[:, ::-1]
+    parts = (others + _GUESSED * guessed) / (others.sum(axis=0) + _GUESSED)
+    return np.asarray(parts * of_all / 2 / np.maximum(tried, _TINY))
+
+
+def _may_be_sent(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        return is_normalized("NFC", text.decode())
+    except UnicodeDecodeError:  # a surrogate, or a longer form than need be
+        return False
+
+
+def _saturation(n_reports: int, params: RapporParams) -> float:
+    """Return the share beyond which a greater expected one makes detection no likelier.
+
+    It follows from the number of reports, so that weights owe nothing to what is tested.
+    """
+    background = 1 / params.k
+    variance = float(variance_of_one(np.array(background), params))
+    return SATURATION * float(np.sqrt(variance / max(n_reports, 1) / (1 - background)))
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyDecoder:
+    """Decodes families beside each other."""
+
+    tests: StringTests
+    counts: CohortCounts  # of all steps
+    params: RapporParams  # of one step
+    metric_type: OpenStringType  # the metric's type, which names the lengths of prefixes
+    explained: Mapping[int, Explained]  # what the models of steps say
+    alpha: float  # level of the correction's error rate, in (0, 1)
+    # Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
+    correction: Correction
+    # How often the reports' clients have reported, and whose shares are asked for.
+    repeats: RepeatedReports
+    collected: int  # of how many reports shares are asked for
+
+    def run(self) -> Decoding:
+        """Return the decoding of all strings, in the order of their texts."""
+        if self.correction is Correction.BONFERRONI:
+            return self._merged([self._decoded(n, 0) for n in range(len(self.tests.families))])
+        supposed = np.array([family.standing_out for family in self.tests.families])
+        beside, found = np.zeros_like(supposed), dict[int, Decoding]()
+        waiting = list(range(len(supposed)))
+        while waiting:
+            number = waiting[0]
+            beside[number] = supposed.sum() - supposed[number]
+            found[number] = self._decoded(number, int(beside[number]))
+            supposed[number] = found[number].summary.detected
+            too_many = beside - (supposed.sum() - supposed)  # supposed of others: fewer again
+            worst = int(np.argmax(too_many))
+            waiting = waiting[1:] or [worst] * bool(too_many[worst] > 0)
+        return self._merged([found[number] for number in range(len(supposed))])
+
+    def _decoded(self, number: int, elsewhere: int) -> Decoding:
+        """Decode a family, of which so many other families' strings are detected."""
+        family, m = self.tests.families[number], self.params.m
+        first = family.first
+        pool = CohortCounts(self.counts.reports[first * m :], self.counts.bits[first * m :])
+        candidates = whole_in(
+            [self.tests.texts[row] for row in family.rows.tolist()],
+            first,
+            self.params,
+            self.metric_type,
+        )
+        expected = self.tests.expected[family.rows]
+        return decode(
+            pool,
+            candidates.params,
+            candidates,
+            alpha=self.alpha * self._part(number),
+            correction=self.correction,
+            weights=expected * family.n_tests / family.total,
+            collected=self.collected,
+            repeats=self.repeats,
+            beside=Beside(self._known(first), family.n_tests, elsewhere),
+        )
+
+    def _part(self, number: int) -> float:
+        return self.tests.families[number].total / self.tests.total
+
+    def _known(self, first: int) -> FloatArray:
+        """Return the rates of other families' strings, from a step on."""
+        steps = self.metric_type.steps
+        nothing = np.zeros((self.params.m, self.params.k))
+        own = sizes_of(first, steps)
+        rates = [
+            self.explained[step].beside(*own) if step in self.explained else nothing
+            for step in range(first, len(steps) + 1)
+        ]
+        return np.concatenate(rates)
+
+    def _merged(self, found: Sequence[Decoding]) -> Decoding:
+        """Return the decodings of all families as one."""
+        families, summaries = self.tests.families, [each.summary for each in found]
+        texts = [text.decode() for text in self.tests.texts]
+        decoding = merged(texts, found, [family.rows for family in families])
+        for number, family in enumerate(families):
+            decoding.q_value[family.rows] /= self._part(number)
+        np.minimum(decoding.q_value, 1.0, out=decoding.q_value)
+        errors = [each.unknown_std_error for each in summaries]
+        likeliest = int(np.argmax([family.total for family in families]))
+        last = self.counts.reports[-self.params.m :]
+        summary = replace(
+            summaries[-1],
+            candidates=self.tests.n_tests,
+            detected=sum(each.detected for each in summaries),
+            indistinguishable=decoding.same_bits.candidates,
+            alpha=self.alpha,
+            settled=all(each.settled for each in summaries),
+            detection_limit=summaries[likeliest].detection_limit,
+            cohorts=len(last),
+            empty_cohorts=int(np.count_nonzero(last == 0)),
+            unknown_share=1 - sum(1 - each.unknown_share for each in summaries),
+            unknown_std_error=math.hypot(*errors),
+            unlisted_share=math.nan,
+            unlisted_std_error=math.nan,
+            forgery_shift=max(each.forgery_shift for each in summaries),
+        )
+        return replace(decoding, summary=summary)
+
 
 # Of a beginning's share: less may be many rare strings, of which none can be found.
 _LEAST_PART = 0.5

@@ -25,21 +25,21 @@ from scipy import linalg
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, hash_words, joined, of_words
 from hubbub.inference.open_strings.extension import Extensions, extend
-from hubbub.inference.open_strings.gaps import (
+from hubbub.inference.open_strings.letters import END
+from hubbub.inference.open_strings.mixture import Mixture, Unfamiliar
+from hubbub.inference.open_strings.steps import (
     BLIND_ROOM,
     FEW,
     LEAST_EXPECTED,
     MORE_ROOM,
     Gaps,
+    StepReports,
     Survivors,
     extended_in_parts,
     gaps_of,
     lesson,
+    offset_words,
 )
-from hubbub.inference.open_strings.letters import END
-from hubbub.inference.open_strings.mixture import Mixture
-from hubbub.inference.open_strings.steps import StepReports, offset_words
-from hubbub.inference.open_strings.unfamiliar import Unfamiliar
 from hubbub.inference.regression.model import weighted_gram
 from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams
 

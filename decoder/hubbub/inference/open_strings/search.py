@@ -23,29 +23,26 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.open_strings.endings import Explained, Family, ends_of, taught_ends
 from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend, halves
-from hubbub.inference.open_strings.gaps import (
+from hubbub.inference.open_strings.mixture import Mixture, Unfamiliar
+from hubbub.inference.open_strings.prefixes import all_beginnings, unseen
+from hubbub.inference.open_strings.steps import (
     BLIND_ROOM,
     FAR_Z,
     LEAST_EXPECTED,
     LEAST_SHARE,
+    LOG_ALPHA,
     MORE_ROOM,
+    SATURATION,
+    SCATTER,
     Gaps,
+    StepReports,
     Survivors,
+    Tests,
     extended_in_parts,
     gaps_of,
     lesson,
-)
-from hubbub.inference.open_strings.mixture import Mixture
-from hubbub.inference.open_strings.prefixes import all_beginnings, unseen
-from hubbub.inference.open_strings.steps import (
-    LOG_ALPHA,
-    SATURATION,
-    SCATTER,
-    StepReports,
-    Tests,
     step_reports,
 )
-from hubbub.inference.open_strings.unfamiliar import Unfamiliar
 from hubbub.inference.testing.multiple_testing import local_false_rates
 from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, canonical_bytes
 

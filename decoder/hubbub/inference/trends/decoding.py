@@ -1,23 +1,31 @@
 """Counts day by day -> shares on every day, and where they changed.
 
 Strings are detected once, in the reports of all days together, so that every day estimates the
-same ones; then each day is fitted with just these in the model.
+same ones; then each day is fitted with just these in the model. Categories and numbers are
+estimated on each day by itself, by closed formulas; days are compared as those of strings are. A
+number is reported once, so that its days share no noise. A category may have permanent responses:
+clients that come back bring the same error along, and when others take their place another one.
+Invariants: a day with too few reports is never estimated, and isn't part of the pooled reports
+either; unless each client reports only once, all of that error is taken to be shared by the days
+before a change, and by those after it, whoever comes back.
 
-Invariant: a day with too few reports is never estimated, and isn't part of the pooled reports
-either.
+From whole reports, the most likely shares pi of all days together are the centre. A day's shares
+are one linear step from there, with the information of all days:
 
-Categories and numbers are estimated on each day by itself, by closed formulas; days are compared
-as those of strings are. A number is reported once, so that its days share no noise. A category may
-have permanent responses: clients that come back bring the same error along, and when others take
-their place another one. Invariant: unless each client reports only once, all of that error is taken
-to be shared by the days before a change, and by those after it, whoever comes back.
+    share_d = pi + I^-1 (g_d - 1),    g_d = mean of L_j / L_pi over the day's reports,
+    I = mean of L_j L_k / L_pi^2 over those of all days,
+
+L_j being the likelihood of a report if its client has string j (or, j = 0, any string by chance).
+That is unbiased however far a day's shares are from pi, for the mean of g_d is linear in them, and
+as precise as the likelihood where they are near. One pass over a day's reports is enough.
+Invariant: weights come from all days together, so that they don't go with a day's noise.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -32,7 +40,10 @@ from hubbub.inference.categories.shares import estimate_categories, instantaneou
 from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.numbers.decoding import NumberDecoding, decode_numbers, estimate_numbers
+from hubbub.inference.likelihood.sums import ReportMixture, distinct_positions
+from hubbub.inference.numbers import NumberDecoding, decode_numbers, estimate_numbers
+from hubbub.inference.packed import RawReports
+from hubbub.inference.parallel import cores
 from hubbub.inference.regression.estimates import drawing, without_drawing
 from hubbub.inference.regression.model import fit_selected
 from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports
@@ -40,127 +51,6 @@ from hubbub.inference.testing.intervals import Z_CONFIDENCE
 from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.inference.trends.changes import WEEK, Change, change_log_p, fit_changes
 from hubbub.protocol import Metric, RapporParams
-
-
-def decode_category_days(
-    by_day: Mapping[dt.date, CohortCounts],
-    metric: Metric,
-    *,
-    alpha: float = 0.05,
-    correction: Correction = Correction.BH,
-    min_reports: int = 1,
-    repeats: RepeatedReports = ONCE,
-) -> Trends[CategoryDecoding]:
-    """Estimate every category on each day, and find where shares changed.
-
-    Parameters
-    ----------
-    by_day : mapping of date to CohortCounts
-        The counts of each day.
-    metric : Metric
-        The metric, whose type lists the values.
-    alpha : float
-        Level of the detections, and again of the categories that are said to have changed.
-    correction : Correction
-        Of both.
-    min_reports : int
-        Days with fewer are left out.
-    repeats : RepeatedReports
-        How often clients have reported on all days together; on each they report once.
-
-    Raises
-    ------
-    MetricError, DecoderError, ValueError
-        As `decode_categories`.
-    UndecodableError
-        As `decode_categories`, and if no day has enough reports.
-    """
-    enough = days_with_enough(by_day, min_reports)
-    total = reduce(add, enough.values())
-    pooled = decode_categories(total, metric, alpha=alpha, correction=correction, repeats=repeats)
-    of_once = estimate_categories(total, metric)
-    variance = np.diagonal(of_once.covariance)
-    own_part = np.ones(len(variance))
-    if not metric.reports_once:
-        own = instantaneous_variance(of_once, total.total, metric)
-        own_part = np.minimum(own / variance, 1.0)
-    estimates, of_day = {}, RepeatedReports(estimand=repeats.estimand)
-    for day, counts in enough.items():
-        found = estimate_categories(counts, metric, of_day)
-        low, high = found.intervals()
-        # The noise of a steady share depends on how many report; a day's own estimate would only
-        # bring noise into the weights.
-        own = own_part * variance * total.total / counts.total
-        estimates[day] = DayEstimates(found.unbiased, found.std_error, low, high, own)
-    return compare_days(
-        by_day,
-        estimates,
-        (1.0 - own_part) * variance * len(enough),  # as many clients as an average day has reports
-        pooled,
-        kind="category",
-        followed=pooled.categories,
-        alpha=alpha,
-        correction=correction,
-        min_reports=min_reports,
-    )
-
-
-def decode_number_days(
-    by_day: Mapping[dt.date, CohortCounts],
-    metric: Metric,
-    *,
-    alpha: float = 0.05,
-    correction: Correction = Correction.BH,
-    min_reports: int = 1,
-    repeats: RepeatedReports = ONCE,
-) -> Trends[NumberDecoding]:
-    """Estimate a number's statistics on each day, and find where they changed.
-
-    Parameters
-    ----------
-    by_day : mapping of date to CohortCounts
-        The counts of each day.
-    metric : Metric
-        Of type number.
-    alpha : float
-        Level of the statistics that are said to have changed.
-    correction : Correction
-        Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
-    min_reports : int
-        Days with fewer are left out.
-    repeats : RepeatedReports
-        How often clients have reported on all days together; on each they report once.
-
-    Raises
-    ------
-    DecoderError
-        As `decode_numbers`.
-    UndecodableError
-        As `decode_numbers`, and if no day has enough reports.
-    """
-    enough = days_with_enough(by_day, min_reports)
-    total = reduce(add, enough.values())
-    pooled = decode_numbers(total, metric, alpha=alpha, correction=correction, repeats=repeats)
-    variance = estimate_numbers(total, metric).std_error ** 2
-    estimates, of_day = {}, RepeatedReports(estimand=repeats.estimand)
-    for day, counts in enough.items():
-        found = estimate_numbers(counts, metric, of_day)
-        # What a steady mean's noise would be, from all reports: a day's own estimate would only
-        # bring noise into the weights.
-        own = variance * total.total / counts.total
-        estimates[day] = DayEstimates(found.unbiased, found.std_error, found.low, found.high, own)
-    return compare_days(
-        by_day,
-        estimates,
-        np.zeros(len(pooled.statistics)),
-        pooled,
-        kind="statistic",
-        followed=pooled.statistics,
-        alpha=alpha,
-        correction=correction,
-        min_reports=min_reports,
-    )
-
 
 Pooled = TypeVar("Pooled")
 _LEAST_OWN = 1e-3
@@ -206,47 +96,24 @@ class SeriesFindings:
 
 @dataclass(frozen=True, slots=True)
 class Trends(Generic[Pooled]):
-    """Shares day by day; nan on days that weren't decoded.
+    """Shares day by day; nan on days that weren't decoded."""
 
-    Attributes
-    ----------
-    days : tuple of datetime.date, length d
-        All days from the first to the last with reports.
-    reports : int64 array, shape (d,)
-    decoded : bool array, shape (d,)
-        Days with enough reports.
-    kind : str
-        What is followed: "string" or "category".
-    followed : tuple of str, length n
-        The detected strings, largest first; or all categories, in the registry's order.
-    has_unknown : bool
-        Whether series 0 is the unknown mass, before those of what is followed.
-    share, std_error : float64 array, shape (d, s)
-        Of the population that a day's reports are drawn from, or of the day's reports; whether a
-        share changed is asked of the population in any case.
-    low, high : float64 array, shape (d, s)
-        95% intervals, each by itself.
-    found : SeriesFindings
-        What changed in them.
-    pooled : Decoding or CategoryDecoding
-        Of the decoded days together.
-    min_reports : int
-        Fewest reports of a decoded day.
-    """
-
-    days: tuple[dt.date, ...]
-    reports: IntArray
-    decoded: BoolArray
-    kind: str
+    days: tuple[dt.date, ...]  # d of them, from the first to the last with reports
+    reports: IntArray  # shape (d,)
+    decoded: BoolArray  # shape (d,); days with enough reports
+    kind: str  # what is followed: "string", "category" or "statistic"
+    # The detected strings, largest first; or all categories, in the registry's order.
     followed: tuple[str, ...]
-    has_unknown: bool
+    has_unknown: bool  # whether series 0 is the unknown mass, before those of what is followed
+    # Shape (d, s); of the population that a day's reports are drawn from, or of the day's reports;
+    # whether a share changed is asked of the population in any case.
     share: FloatArray
     std_error: FloatArray
-    low: FloatArray
+    low: FloatArray  # shape (d, s); 95% intervals, each by itself
     high: FloatArray
-    found: SeriesFindings
-    pooled: Pooled
-    min_reports: int
+    found: SeriesFindings  # what changed in them
+    pooled: Pooled  # the decoding of the decoded days together
+    min_reports: int  # fewest reports of a decoded day
 
     def name(self, series: int) -> str | None:
         """Return what a series is of; None: the unknown mass."""
@@ -316,6 +183,109 @@ def compare_days(
     )
 
 
+def decode_category_days(
+    by_day: Mapping[dt.date, CohortCounts],
+    metric: Metric,
+    *,
+    alpha: float = 0.05,
+    correction: Correction = Correction.BH,
+    min_reports: int = 1,
+    repeats: RepeatedReports = ONCE,
+) -> Trends[CategoryDecoding]:
+    """Estimate every category on each day, and find where shares changed.
+
+    `alpha`: level of the detections, and again of the categories that are said to have changed.
+    `repeats`: on all days together; on each of them clients report once. Raises as
+    `decode_categories`, and `UndecodableError` if no day has enough reports.
+    """
+    total = reduce(add, days_with_enough(by_day, min_reports).values())
+    pooled = decode_categories(total, metric, alpha=alpha, correction=correction, repeats=repeats)
+    of_once = estimate_categories(total, metric)
+    variance = np.diagonal(of_once.covariance)
+    own_part = np.ones(len(variance))
+    if not metric.reports_once:
+        own = instantaneous_variance(of_once, total.total, metric)
+        own_part = np.minimum(own / variance, 1.0)
+
+    def estimated(counts: CohortCounts, once: RepeatedReports) -> _Known:
+        found = estimate_categories(counts, metric, once)
+        return found.unbiased, found.std_error, *found.intervals()
+
+    return _each_by_itself(
+        by_day, pooled, "category", pooled.categories, estimated, variance, own_part, min_reports
+    )
+
+
+def decode_number_days(
+    by_day: Mapping[dt.date, CohortCounts],
+    metric: Metric,
+    *,
+    alpha: float = 0.05,
+    correction: Correction = Correction.BH,
+    min_reports: int = 1,
+    repeats: RepeatedReports = ONCE,
+) -> Trends[NumberDecoding]:
+    """Estimate a number's statistics on each day, and find where they changed.
+
+    `alpha`: level of the statistics that are said to have changed. `repeats`: on all days together;
+    on each of them clients report once. Raises as `decode_numbers`, and `UndecodableError` if no
+    day has enough reports.
+    """
+    total = reduce(add, days_with_enough(by_day, min_reports).values())
+    pooled = decode_numbers(total, metric, alpha=alpha, correction=correction, repeats=repeats)
+    variance = estimate_numbers(total, metric).std_error ** 2
+
+    def estimated(counts: CohortCounts, once: RepeatedReports) -> _Known:
+        found = estimate_numbers(counts, metric, once)
+        return found.unbiased, found.std_error, found.low, found.high
+
+    own_part = np.ones(len(variance))
+    return _each_by_itself(
+        by_day, pooled, "statistic", pooled.statistics, estimated, variance, own_part, min_reports
+    )
+
+
+_Known = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+"""Estimates, their standard errors, and the ends of their intervals."""
+_Closed = TypeVar("_Closed", CategoryDecoding, NumberDecoding)
+
+
+def _each_by_itself(
+    by_day: Mapping[dt.date, CohortCounts],
+    pooled: _Closed,
+    kind: str,
+    followed: tuple[str, ...],
+    estimated: Callable[[CohortCounts, RepeatedReports], _Known],
+    variance: FloatArray,
+    own_part: FloatArray,
+    min_reports: int,
+) -> Trends[_Closed]:
+    """Estimate each day by closed formulas, and compare them.
+
+    `estimated`: estimates, standard errors and interval ends of a day. `variance`, shape (s,): that
+    of all days' estimates if clients report once, of which `own_part` is new in each report.
+    """
+    enough, summary = days_with_enough(by_day, min_reports), pooled.summary
+    once = RepeatedReports(estimand=summary.repeats.estimand)
+    # The noise of a steady share depends on how many report; a day's own estimate would only bring
+    # noise into the weights.
+    own = own_part * variance * sum(counts.total for counts in enough.values())
+    return compare_days(
+        by_day,
+        {
+            day: DayEstimates(*estimated(counts, once), own / counts.total)
+            for day, counts in enough.items()
+        },
+        (1.0 - own_part) * variance * len(enough),  # as many clients as an average day has reports
+        pooled,
+        kind=kind,
+        followed=followed,
+        alpha=summary.alpha,
+        correction=summary.correction,
+        min_reports=min_reports,
+    )
+
+
 def decode_days(
     by_day: Mapping[dt.date, CohortCounts],
     params: RapporParams,
@@ -327,27 +297,9 @@ def decode_days(
 ) -> Trends[Decoding]:
     """Detect strings over all days, estimate them on each, and find where their shares changed.
 
-    Parameters
-    ----------
-    by_day : mapping of date to CohortCounts
-        The counts of each day.
-    params : RapporParams
-        The metric's k, h, m, f, p and q.
-    candidates : sequence of str, or Candidates
-        As for `decode`.
-    alpha : float
-        Level of the detections, and again of the strings that are said to have changed.
-    correction : Correction
-        Of both.
-    min_reports : int
-        Days with fewer are left out.
-
-    Raises
-    ------
-    CandidateError, ValueError
-        As `decode`.
-    UndecodableError
-        As `decode`, and if no day has enough reports.
+    `candidates`: as for `decode`. `alpha`: level of the detections, and again of the strings that
+    are said to have changed. Raises as `decode`, and `UndecodableError` if no day has enough
+    reports.
     """
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
     total = reduce(add, days_with_enough(by_day, min_reports).values())
@@ -377,10 +329,23 @@ def follow(
         share, variance, own, _ = _estimated(counts, design, params)
         std_error = day_errors(variance, share, counts.total, pooled)
         estimates[day] = DayEstimates.normal(share, std_error, own)
+    shared = np.nan_to_num(_estimated(reduce(add, enough.values()), design, params)[3])
+    return _compare_strings(by_day, estimates, shared, pooled, candidates, min_reports)
+
+
+def _compare_strings(
+    by_day: Mapping[dt.date, CohortCounts],
+    estimates: Mapping[dt.date, DayEstimates],
+    shared: FloatArray,
+    pooled: Decoding,
+    candidates: Candidates,
+    min_reports: int,
+) -> Trends[Decoding]:
+    found = pooled.largest_detected()
     return compare_days(
         by_day,
         estimates,
-        np.nan_to_num(_estimated(reduce(add, enough.values()), design, params)[3]),
+        shared,
         pooled,
         kind="string",
         followed=tuple(candidates.strings[int(index)] for index in found),
@@ -467,3 +432,76 @@ def _tested(
         np.roll(error, first_weekday, axis=0),
         np.where(changed | weekly, level_by_day + by_day, np.nan),
     )
+
+
+_DEPENDENT = 1e-6
+"""Least eigenvalue of the scaled information, of strings that reports tell apart.
+
+Above the rounding of single precision, in which the information of many reports is summed up.
+"""
+
+
+def decode_whole_days(
+    by_day: Mapping[dt.date, CohortCounts],
+    whole: Mapping[dt.date, RawReports],
+    pooled: Decoding,
+    candidates: Candidates,
+    *,
+    min_reports: int = 1,
+    threads: int | None = None,
+) -> Trends[Decoding] | None:
+    """Estimate the detected strings on each day, and find where their shares changed.
+
+    `by_day`: counts of all days. `whole`: reports of the days with enough of them, at least one.
+    `pooled`: of those days together, by the likelihood; its level and correction are kept.
+    `candidates`: those of `pooled`, in their order. `min_reports`: how many were enough. `threads`:
+    all cores if not given; the result is the same. Returns none if no string was detected, or whole
+    reports don't tell the detected ones apart.
+    """
+    found = pooled.largest_detected()
+    if not len(found):
+        return None
+    positions = distinct_positions(candidates.positions(found), candidates.params)
+    detected = pooled.constrained_share[found]
+    centre = np.concatenate([[max(1.0 - float(detected.sum()), 0.0)], detected])
+    sums = {
+        day: ReportMixture(reports, positions, threads or cores()).evaluate(centre)
+        for day, reports in whole.items()
+    }
+    total = sum(reports.total for reports in whole.values())
+    information = np.asarray(sum(each.information for each in sums.values())) / total
+    scale = np.sqrt(np.diagonal(information))
+    if np.linalg.eigvalsh(information / np.outer(scale, scale))[0] < _DEPENDENT:
+        return None
+    inverse = np.linalg.inv(information)
+
+    def variance(gradient: FloatArray, squares: FloatArray) -> FloatArray:
+        """Return that of one report's estimate, from means over reports."""
+        covariance = inverse @ (squares - np.outer(gradient, gradient)) @ inverse
+        return np.asarray(np.diagonal(covariance))
+
+    gradient = np.asarray(sum(each.gradient for each in sums.values())) / total
+    of_one = variance(gradient, information)
+    shared = np.maximum(_population_variance(pooled, total) - of_one / total, 0.0)
+    estimates = {}
+    for day, each in sums.items():
+        n_reports = whole[day].total
+        mean = each.gradient / n_reports
+        share = centre + inverse @ (mean - 1.0)
+        own = variance(mean, each.information / n_reports) / n_reports
+        std_error = day_errors(own + shared, share, n_reports, pooled)
+        estimates[day] = DayEstimates.normal(share, std_error, of_one / n_reports)
+    return _compare_strings(by_day, estimates, shared, pooled, candidates, min_reports)
+
+
+def _population_variance(pooled: Decoding, total: int) -> FloatArray:
+    """Return the variances of all days' unknown mass and detected shares, with unlisted strings'.
+
+    By drawing clients, each of whom reports once on a day, a share varies by share (1 - share) / N
+    beyond its error about the collected reports.
+    """
+    found = pooled.largest_detected()
+    share = np.concatenate([[pooled.summary.unknown_share], pooled.share[found]])
+    std_error = np.concatenate([[pooled.summary.unknown_std_error], pooled.std_error[found]])
+    own = std_error**2 - pooled.summary.repeats.sampling_variance(share, total)
+    return np.asarray(own + ONCE.sampling_variance(share, total))

@@ -160,23 +160,11 @@ class NumberSummary:
 
 @dataclass(frozen=True, slots=True)
 class NumberDecoding:
-    """A number's estimated statistics.
+    """A number's estimated statistics."""
 
-    Attributes
-    ----------
-    statistics : tuple of str, length s
-        "mean", and "variance" if clients were asked for it.
-    estimates : NumberEstimates
-        One of each statistic.
-    known_rates : KnownRates
-        Whether reports are single cells.
-    summary : NumberSummary
-        What a reader must know in addition.
-    """
-
-    statistics: tuple[str, ...]
-    estimates: NumberEstimates
-    known_rates: KnownRates
+    statistics: tuple[str, ...]  # "mean", and "variance" if clients were asked for it
+    estimates: NumberEstimates  # one of each statistic
+    known_rates: KnownRates  # whether reports are single cells
     summary: NumberSummary
 
 
@@ -190,25 +178,8 @@ def decode_numbers(
 ) -> NumberDecoding:
     """Estimate the mean, and perhaps the variance, of a metric's numbers.
 
-    Parameters
-    ----------
-    counts : CohortCounts
-        Reports and set bits of each cohort.
-    metric : Metric
-        Of type number.
-    alpha : float
-        Level of the correction's error rate, for changes from day to day.
-    correction : Correction
-        Which error rate `alpha` bounds.
-    repeats : RepeatedReports
-        How often the reports' clients have reported.
-
-    Raises
-    ------
-    DecoderError
-        If the metric's type is another one.
-    UndecodableError
-        If there are no reports or the counts don't fit the parameters.
+    `alpha`: level of the correction's error rate, for changes from day to day. Raises as
+    `estimate_numbers`.
     """
     a_type, response = number_type(metric)
     estimates = estimate_numbers(counts, metric, repeats)
