@@ -32,11 +32,9 @@ from hubbub.collector.serving.service import ServiceFiles
 from hubbub.protocol import Registry
 from hubbub.storage import MetricVersion, Store, StoreError
 
-RECORD_BYTES_HEADER = "Hubbub-Record-Bytes"
-"""The header of an export with the width of its records."""
-
-LAST_COUNTED_HEADER = "Hubbub-Last-Counted-Day"
-"""The header of an export with the last day of which only counts are kept, if there is one."""
+# Headers of an export: the width of its records, and the last day of which only counts are kept.
+_RECORD_BYTES = "Hubbub-Record-Bytes"
+_LAST_COUNTED = "Hubbub-Last-Counted-Day"
 
 _SEND_SECONDS = 60.0  # a segment is at most some megabytes: a minute even at 100 kB/s
 _EXPORTS = 2
@@ -58,28 +56,13 @@ _log = logging.getLogger("hubbub.collector.operations.admin")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_admin_app(
-    in_force: Callable[[], tuple[Settings, Registry]], store: Store, metrics: Metrics
-) -> web.Application:
-    """Return the application for the admin listener.
+class _Admin:
+    """What the admin listener answers.
 
     `in_force`: returns the settings and the registry that are in force; asked on each request, so
     that tokens can be exchanged. `store`: open for as long as the application runs.
     """
-    admin = _Admin(in_force, store, metrics)
-    app = web.Application(middlewares=[_problems, admin.guard], client_max_size=0)
-    app.cleanup_ctx.append(admin.watched)
-    app.on_response_prepare.append(_add_headers)
-    app.router.add_get("/", admin.get_page)
-    app.router.add_get("/status.json", admin.get_status)
-    app.router.add_get("/metrics", admin.get_metrics)
-    metric = "/v1/metrics/{metric}"
-    app.router.add_get(metric + "/versions/{version}/records", admin.get_records, allow_head=False)
-    app.router.add_delete(metric, admin.delete_metric)
-    return app
 
-
-class _Admin:
     def __init__(
         self, in_force: Callable[[], tuple[Settings, Registry]], store: Store, metrics: Metrics
     ) -> None:
@@ -88,8 +71,19 @@ class _Admin:
         self._store = store
         self._exports = asyncio.Semaphore(_EXPORTS)
 
-    async def watched(self, _app: web.Application) -> AsyncIterator[None]:
-        """Publish while the application runs."""
+    def application(self) -> web.Application:
+        app = web.Application(middlewares=[_problems, self._guard], client_max_size=0)
+        app.cleanup_ctx.append(self._publishing)
+        app.on_response_prepare.append(_add_headers)
+        app.router.add_get("/", self._get_page)
+        app.router.add_get("/status.json", self._get_status)
+        app.router.add_get("/metrics", self._get_metrics)
+        records = r"/v1/metrics/{metric}/versions/{version:\d{1,9}}/records"
+        app.router.add_get(records, self._get_records, allow_head=False)
+        app.router.add_delete("/v1/metrics/{metric}", self._delete_metric)
+        return app
+
+    async def _publishing(self, _app: web.Application) -> AsyncIterator[None]:
         task = asyncio.create_task(self._watch.run(), name="publish")
         yield
         task.cancel()
@@ -97,50 +91,53 @@ class _Admin:
             await task
 
     @web.middleware
-    async def guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Refuse requests without a token that allows them, whether or not the path exists."""
         scope = _needed_scope(request)
         authorization = _bearer(request.headers.get("Authorization"), scope)
-        today = dt.datetime.now(dt.UTC).date()
         gate = AdminGate(self._in_force()[0].admin_tokens)
-        request["token"] = gate.admit(authorization, scope, today)
+        request["token"] = gate.admit(authorization, scope, dt.datetime.now(dt.UTC).date())
         return await handler(request)
 
-    async def get_page(self, request: web.Request) -> web.Response:
-        """Answer with the collector's status as a page."""
+    async def _get_page(self, request: web.Request) -> web.Response:
         asked, refresh = request.query.get("refresh"), None
         if asked is not None:
             if not _is_number(asked) or int(asked) not in _REFRESH:
                 expected = f"must be seconds from {_REFRESH.start} to {_REFRESH.stop - 1}"
-                raise RefusalError(400, "malformed", f"refresh = {asked[:20]!r}: {expected}")
+                raise _malformed(f"refresh = {asked[:20]!r}: {expected}")
             refresh = int(asked)
         text = render(await self._watch.status(), refresh)
         return web.Response(text=text, content_type="text/html")
 
-    async def get_status(self, _request: web.Request) -> web.Response:
-        """Answer with the same as JSON."""
+    async def _get_status(self, _request: web.Request) -> web.Response:
         body = msgspec.json.encode(await self._watch.status())
         return web.Response(body=body, content_type="application/json")
 
-    async def get_metrics(self, _request: web.Request) -> web.Response:
-        """Answer with the metrics, as Prometheus reads them."""
+    async def _get_metrics(self, _request: web.Request) -> web.Response:
         body, content_type = self._watch.exposition()
         return web.Response(body=body, headers={"Content-Type": content_type})
 
-    async def get_records(self, request: web.Request) -> web.StreamResponse:
+    async def _widths(self, metric: str, asked: str) -> dict[int, int]:
+        """Return the width of records of a metric's version, or of all; 404 if there is none."""
+        known = {it.version: it.width for it in await self._store.declared() if it.metric == metric}
+        if not known:
+            raise RefusalError(404, "not_found", f"metric = {metric[:80]!r}: was never registered")
+        found = {version: n for version, n in known.items() if asked in {"all", str(version)}}
+        if not found:
+            expected = f"must be one of: {', '.join(map(str, sorted(known)))}"
+            raise RefusalError(404, "not_found", f"version of {metric}: {expected}")
+        return found
+
+    async def _get_records(self, request: web.Request) -> web.StreamResponse:
         """Send the records of one version, one segment after the other."""
         since, until = (_day(request, name) for name in ("since", "until"))
         if since and until and since > until:
-            detail = f"since = {since}: must not be after until = {until}"
-            raise RefusalError(400, "malformed", detail)
-        metric, asked = request.match_info["metric"], request.match_info["version"]
-        versions = {v.version: v for v in await self._store.declared() if v.metric == metric}
-        if not _is_number(asked) or int(asked) not in versions:
-            raise _unknown(metric, list(versions))
-        key = MetricVersion(metric, int(asked))
-        width = versions[key.version].width
-        _log.info("%s exports %s version %d", request["token"], key.metric, key.version)
-        response = web.StreamResponse(headers={RECORD_BYTES_HEADER: str(width)})
+            raise _malformed(f"since = {since}: must not be after until = {until}")
+        metric = request.match_info["metric"]
+        ((version, width),) = (await self._widths(metric, request.match_info["version"])).items()
+        key = MetricVersion(metric, version)
+        _log.info("%s exports %s version %d", request["token"], metric, version)
+        response = web.StreamResponse(headers={_RECORD_BYTES: str(width)})
         response.content_type = "application/octet-stream"
         if self._exports.locked():
             detail = f"records: {_EXPORTS} exports are under way already; try again later"
@@ -148,40 +145,29 @@ class _Admin:
         records = self._store.records(key, since, until)
         async with self._exports, aclosing(records) as segments:
             # The first is fetched before the answer begins, so that a fault still has a status.
-            first = await anext(segments, b"")
-            # Only now: whatever isn't among the records because it was counted is told.
+            segment = await anext(segments, None)
+            # Only now, so that it includes what was counted while the first was read.
             if counted := await self._store.last_counted(key, since, until):
-                response.headers[LAST_COUNTED_HEADER] = str(counted)
+                response.headers[_LAST_COUNTED] = str(counted)
             await response.prepare(request)
-            await _send(response, first)
-            async for segment in segments:
-                await _send(response, segment)
+            while segment is not None:
+                async with asyncio.timeout(_SEND_SECONDS):
+                    await response.write(segment)
+                segment = await anext(segments, None)
         await response.write_eof()
         return response
 
-    async def delete_metric(self, request: web.Request) -> web.Response:
+    async def _delete_metric(self, request: web.Request) -> web.Response:
         """Delete the reports of a metric, of one version or of all."""
-        metric = request.match_info["metric"]
-        asked = request.query.get("version", "")
+        metric, asked = request.match_info["metric"], request.query.get("version", "")
         if asked != "all" and not _is_number(asked):
-            raise RefusalError(
-                400, "malformed", f"version = {asked[:20]!r}: must be a number or 'all'"
-            )
-        version = None if asked == "all" else int(asked)
-        known = {(it.metric, it.version) for it in await self._store.declared()}
-        versions = sorted(version for name, version in known if name == metric)
-        if not versions or version not in {None, *versions}:
-            raise _unknown(metric, versions)
-        deleted = await self._store.delete(metric, version)
+            raise _malformed(f"version = {asked[:20]!r}: must be a number or 'all'")
+        await self._widths(metric, asked)
+        deleted = await self._store.delete(metric, None if asked == "all" else int(asked))
         _log.info(
             "%s deleted %d reports of %s version %s", request["token"], deleted, metric, asked
         )
         return web.json_response({"deleted": deleted})
-
-
-async def _send(response: web.StreamResponse, segment: bytes) -> None:
-    async with asyncio.timeout(_SEND_SECONDS):
-        await response.write(segment)
 
 
 def _needed_scope(request: web.Request) -> Scope:
@@ -203,24 +189,18 @@ def _bearer(authorization: str | None, scope: Scope) -> str | None:
 
 def _day(request: web.Request, name: str) -> dt.date | None:
     text = request.query.get(name)
-    if text is None:
-        return None
     try:
-        return dt.date.fromisoformat(text)
+        return None if text is None else dt.date.fromisoformat(text)
     except ValueError:
-        detail = f"{name} = {text[:20]!r}: must be a day like 2026-11-21"
-        raise RefusalError(400, "malformed", detail) from None
+        raise _malformed(f"{name} = {str(text)[:20]!r}: must be a day like 2026-11-21") from None
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
-def _unknown(metric: str, versions: list[int]) -> RefusalError:
-    if not versions:
-        return RefusalError(404, "not_found", f"metric = {metric[:80]!r}: was never registered")
-    known = ", ".join(map(str, sorted(versions)))
-    return RefusalError(404, "not_found", f"version of {metric}: must be one of: {known}")
+def _malformed(detail: str) -> RefusalError:
+    return RefusalError(400, "malformed", detail)
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -277,7 +257,8 @@ async def running_admin_listener(
     Raises `HubbubError` if the address can't be listened on.
     """
     settings = files.current.settings
-    runner = web.AppRunner(make_admin_app(lambda: files.current, store, metrics), access_log=None)
+    admin = _Admin(lambda: files.current, store, metrics)
+    runner = web.AppRunner(admin.application(), access_log=None)
     await runner.setup()
     # The application's requests and answers, but not its connections.
     server = cast("web.Server", runner.server)
