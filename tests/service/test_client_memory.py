@@ -239,23 +239,6 @@ def test_cap_that_is_reached_goes_on_with_the_last_admitted_answer(tmp_path, ser
     assert again.ledger().metrics[0].answers == 2
 
 
-def test_definition_that_changed_under_its_version_neither_reprices_nor_reports(
-    tmp_path, server, caplog
-):
-    record(tmp_path, server, "a", registry=make_registry(make_metric("page")))
-    cheaper = make_registry(make_metric("page", params=make_params(f=0.9)), make_metric("other"))
-    telemetry = Telemetry(cheaper, server.url, tmp_path)
-    telemetry.record("page", "b")
-    telemetry.record("other", "b")
-    assert telemetry.flush(30)
-    telemetry.close()
-    (spending, *_) = [m for m in telemetry.ledger().metrics if m.metric == "page"]
-    assert spending.committed == make_metric().epsilon_permanent
-    assert telemetry.status().dropped == {"definition changed without a new version": 1}
-    assert "hubbub doesn't report metrics.page: definition changed" in caplog.text
-    assert [report["metric"] for report in server.reports[REPORTS:]] == ["other"]
-
-
 def test_processes_that_answer_at_once_share_a_periods_answer(tmp_path, server):
     """Real processes, whose first values differ; P(two answers look alike) is that of 8 lanes."""
     script = """

@@ -149,20 +149,6 @@ def test_cap_of_values_holds_across_starts_and_says_so(tmp_path, caplog):
     assert caplog.text == ""
 
 
-def test_lifetime_budget_is_never_exceeded(tmp_path):
-    registry = make_registry(make_metric(max_values=1000), lifetime_epsilon=3 * EPSILON)
-    telemetry = Telemetry(registry, NOWHERE, tmp_path)
-    for number in range(100):
-        telemetry.record("homepage", f"value {number // 3}")
-    spending = telemetry.ledger()
-    assert spending.committed == pytest.approx(3 * EPSILON)
-    assert 2 * EPSILON < spending.epsilon <= spending.committed
-    assert spending.lifetime_epsilon == 3 * EPSILON
-    telemetry.close(0)
-    status = telemetry.status()
-    assert (status.recorded, status.stale, status.dropped) == (100, 91, {})
-
-
 def test_one_time_metric_is_sent_once_in_a_life(tmp_path):
     registry = make_registry(make_metric(params=make_params(f=0.0), one_time=True))
     with scripted_server() as server:

@@ -199,8 +199,10 @@ def erase(outbox: Outbox) -> None:
 def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
     """Return the account as it is stored."""
     rows = [
-        LedgerRow(AnswerKey(*row[:3]), *row[3:])
-        for row in connection.execute("SELECT * FROM answers")
+        LedgerRow(AnswerKey(metric, version, answer), reports, epsilon, price, bool(changed))
+        for metric, version, answer, reports, epsilon, price, changed in connection.execute(
+            "SELECT * FROM answers"
+        )
     ]
     resets, restores = connection.execute("SELECT resets, restores FROM account").fetchone()
 
@@ -227,7 +229,10 @@ def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
         if name in registry and registry[name].version == version
     }
     periods = {
-        name: LastPeriod(*rest) for name, *rest in connection.execute("SELECT * FROM periods")
+        name: LastPeriod(version, first_day, end_day, bool(answered), behind_since)
+        for name, version, first_day, end_day, answered, behind_since in connection.execute(
+            "SELECT * FROM periods"
+        )
     }
     return Account(registry, ledger, memory, periods, unusable)
 

@@ -18,7 +18,6 @@ from hubbub.client.outbox import NO_ROOM, TOO_OLD, LeasedBatch, Outbox
 from hubbub.client.recorder import WITHDRAWN, Recorder
 from hubbub.client.transport import Answer, Outcome, classify_response, failure, refusal_reason
 from parameters import examples
-from unit.client.day_of_trouble import ROOMY, TIGHT, Day, Weather, is_acceptable
 from unit.client.outboxes import (
     ORIGIN,
     REGISTRY,
@@ -467,15 +466,6 @@ def test_batch_that_will_never_be_accepted_is_dropped_and_counted(desk, answer):
     assert desk.outbox.waiting() == 0
 
 
-def test_reasons_tell_a_bad_key_from_a_wrong_address(desk):
-    reasons = []
-    for status in (401, 403, 404, 405, 400):
-        desk.spool(1)
-        (reason,) = desk.answer(classify_response(status, {}, b"{}", 0.0))
-        reasons.append(reason.removeprefix(REFUSED))
-    assert reasons == [": ingest key"] * 2 + [": no such address"] * 2 + [""]
-
-
 def test_systems_chance_is_uniform_enough():
     """Mean of 10,000 draws; P(false alarm) < 1e-6 (five standard errors)."""
     draws = [system_chance() for _ in range(10_000)]
@@ -542,66 +532,3 @@ class LifeOfADelivery(RuleBasedStateMachine):
 
 LifeOfADelivery.TestCase.settings = settings(examples(100), stateful_step_count=25)
 TestLifeOfADelivery: Any = LifeOfADelivery.TestCase
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(5))
-def test_a_day_of_trouble_loses_nothing_and_sends_nothing_twice(tmp_path, seed):
-    """Outages of every kind, restarts and flushes; see day_of_trouble. A seed passes always or
-    never; where it draws, full jitter below five minutes makes one attempt in 150 seconds.
-    """
-    day = Day(tmp_path, seed).run()
-    collector = day.collector
-    assert {request.weather for request in collector.requests} == set(Weather)
-    stored = Counter(number for numbers in collector.stored.values() for number in numbers)
-    assert set(stored.values()) == {1}
-    assert all(len(ids) == 1 for ids in ids_by_number(day).values())
-    assert_accounts_add_up(day, set(stored))
-    assert_retry_after_is_respected(day)
-    assert_outages_are_not_made_worse(day)
-
-
-def assert_accounts_add_up(day: Day, stored: set[int]) -> None:
-    too_large = {
-        number
-        for request in day.collector.requests
-        if request.weather is Weather.TOO_LARGE
-        for number in request.numbers
-    }
-    for client in day.clients:
-        acknowledged, refusals = set(client.acknowledged), set(client.refused)
-        assert client.waiting == 0
-        assert client.delivered == len(client.acknowledged) == len(acknowledged)
-        assert len(client.refused) == len(refusals)
-        assert acknowledged <= stored
-        assert not acknowledged & refusals
-        assert refusals == {n for n in refusals if n in too_large or not is_acceptable(n)}
-        dropped = client.recorded - client.delivered - len(refusals)
-        assert client.dropped == ({NO_ROOM: dropped} if dropped else {})
-    assert [client.max_bytes for client in day.clients if client.dropped] == [TIGHT]
-    assert [client.max_bytes for client in day.clients if client.recorded > 1000].count(ROOMY) == 2
-
-
-def assert_retry_after_is_respected(day: Day) -> None:
-    until: dict[int, float] = {}
-    for request in day.collector.requests:
-        assert request.when >= until.get(request.process, 0.0)
-        until[request.process] = request.when + request.retry_after
-
-
-def assert_outages_are_not_made_worse(day: Day) -> None:
-    for outage in day.collector.outages():
-        tries: Counter[int] = Counter()
-        for request in day.collector.requests:
-            tries[request.process] += outage.start <= request.when < outage.end
-        assert max(tries.values()) < 20 + (outage.end - outage.start) / 100
-
-
-def ids_by_number(day: Day) -> dict[int, set[str]]:
-    ids: dict[int, set[str]] = {}
-    for request in day.collector.requests:
-        if request.weather is Weather.REFUSING:  # nobody has seen it
-            continue
-        for number in request.numbers:
-            ids.setdefault(number, set()).add(request.batch_id)
-    return ids

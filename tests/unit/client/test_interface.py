@@ -1,8 +1,5 @@
 """The protocols that apps annotate by: clients and doubles satisfy them, for mypy and in fact."""
 
-import inspect
-from typing import Any
-
 import pytest
 
 from factories import make_registry
@@ -23,11 +20,6 @@ COMMON: list[type[TelemetryProtocol]] = [
 ]  # fmt: skip
 SYNC: list[type[SyncTelemetryProtocol]] = [Telemetry, RecordingTelemetry]
 ASYNC: list[type[AsyncTelemetryProtocol]] = [AsyncTelemetry, AsyncRecordingTelemetry]
-CLAIMS = [
-    *((TelemetryProtocol, cls) for cls in COMMON),
-    *((SyncTelemetryProtocol, cls) for cls in SYNC),
-    *((AsyncTelemetryProtocol, cls) for cls in ASYNC),
-]
 
 
 def visit(telemetry: TelemetryProtocol, page: str) -> None:
@@ -39,37 +31,6 @@ def leave(telemetry: SyncTelemetryProtocol) -> bool:
     with telemetry as entered:
         visit(entered, "news.example.org")
         return entered.flush(5.0)
-
-
-def methods(protocol: type) -> dict[str, Any]:
-    """Return what a protocol asks for, its own and that of those it extends."""
-    return {
-        name: member
-        for base in protocol.__mro__
-        if base.__module__ == "hubbub.client.interface"
-        for name, member in vars(base).items()
-        if inspect.isfunction(member) and member.__module__ == base.__module__
-    }
-
-
-def shape(function: Any) -> list[tuple[str, bool]]:
-    """Return parameters by name, and whether they may be left out."""
-    return [
-        (parameter.name, parameter.default is not inspect.Parameter.empty)
-        for parameter in inspect.signature(function).parameters.values()
-    ]
-
-
-@pytest.mark.parametrize(("protocol", "cls"), CLAIMS, ids=lambda cls: cls.__name__)
-def test_class_has_the_methods_of_its_protocol(protocol, cls):
-    asked = methods(protocol)
-    assert {"record", "status", "ledger", "explain", "preview", "set_consent", "reset"} <= set(
-        asked
-    )
-    for name, method in asked.items():
-        has = getattr(cls, name)
-        assert shape(has) == shape(method), name
-        assert inspect.iscoroutinefunction(has) == inspect.iscoroutinefunction(method), name
 
 
 @pytest.mark.parametrize(

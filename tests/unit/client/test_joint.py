@@ -1,6 +1,5 @@
 """Several fields as one value: cells, what is hashed, what is refused."""
 
-import asyncio
 import itertools
 import math
 import unicodedata
@@ -12,10 +11,9 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from evaluation.reference import protocol
-from evaluation.studies.joint_fields import noise, side_by_side
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
-from hubbub.client import Encoder, EncodingError, MetricError, Registry, Telemetry
-from hubbub.client.testing import AsyncRecordingTelemetry, RecordingTelemetry
+from hubbub.client import Encoder, MetricError, Registry
+from hubbub.client.testing import RecordingTelemetry
 from hubbub.protocol import RESULT_COLUMNS, byte_positions, number_of_values
 from unit.client.accounts import DiskClient, MemoryClient
 from unit.client.types_of_metrics import (
@@ -241,17 +239,6 @@ def test_more_cells_than_bits_need_k_and_m():
     assert hashed.tuple_bytes(hashed.digits(value)) == b"2\xff2000"
 
 
-@pytest.mark.parametrize(("epsilon", "times"), [(4, 6.9), (8, 4.3)])
-def test_cells_of_fields_side_by_side_are_noisier_than_those_of_one_value(epsilon, times):
-    def beta(of: float) -> float:
-        return 4 * math.exp(of) / (math.exp(of) - 1) ** 2
-
-    assert noise(epsilon) == pytest.approx(beta(epsilon))
-    ratio = side_by_side(epsilon, 2) / noise(epsilon)
-    assert ratio == pytest.approx(beta(epsilon / 2) ** 2 / beta(epsilon))
-    assert round(ratio, 1) == times
-
-
 VALUE = {"crash": "oom", "slow": True, "tabs": 3}
 
 
@@ -291,28 +278,3 @@ def test_recorded_calls_keep_what_a_mapping_held_when_it_was_recorded():
     telemetry.record("homepage", value)
     assert telemetry.values("homepage") == [VALUE, VALUE | {"crash": "none"}]
     assert telemetry.status().recorded == 2
-
-
-def test_asynchronous_double_takes_joint_values():
-    async def recorded():
-        registry = make_registry(make_metric(metric_type=CELLS))
-        async with AsyncRecordingTelemetry(registry) as telemetry:
-            telemetry.record("homepage", MappingProxyType(VALUE))
-            assert telemetry.calls == [("homepage", VALUE)]
-            assert telemetry.status().delivered == 1
-
-    asyncio.run(recorded())
-
-
-WRONG: tuple[object, ...] = ("oom", {"crash": "oom"}, VALUE | {"more": 1}, VALUE | {"slow": "no"})
-
-
-@pytest.mark.parametrize("value", WRONG)
-def test_wrong_value_is_counted_in_production_and_raised_in_development(tmp_path, value):
-    registry = make_registry(make_metric(metric_type=CELLS))
-    with Telemetry(registry, "http://127.0.0.1:9", tmp_path / "production") as telemetry:
-        telemetry.record("homepage", value)
-        assert telemetry.status().dropped == {"bad value": 1}
-        assert telemetry.status().recorded == 0
-    with pytest.raises(EncodingError):
-        RecordingTelemetry(registry).record("homepage", value)

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
-from hubbub.client import Encoder, EncodingError, Metric, Registry, UnknownCategoryError
+from hubbub.client import Encoder, EncodingError, Registry, UnknownCategoryError
 from unit.client.types_of_metrics import (
     CELLS,
     COLOURS,
@@ -133,15 +133,3 @@ def test_one_time_metric_leaves_one_response_out(noise, p, q):
     metric = Registry.parse(text)["homepage"]
     assert metric.one_time
     assert (metric.params.p, metric.params.q) == (p, q)
-
-
-def test_what_reports_mean_is_compared_between_registries():
-    def definition(metric: Metric) -> dict[str, object]:
-        return metric.definition
-
-    one, other = (
-        make_metric(metric_type=COLOURS),
-        make_metric(metric_type=EnumType(("red", "blue", "green"))),
-    )
-    assert definition(one) != definition(other)
-    assert definition(make_metric(metric_type=BooleanType())) != definition(one)

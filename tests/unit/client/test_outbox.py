@@ -13,24 +13,14 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from evaluation.reference import compact as reference
-from factories import make_metric, make_params, make_registry, make_report
+from factories import make_metric, make_params, make_registry
 from hubbub.client import batch_to_json
-from hubbub.client.outbox import (
-    _SIZE,
-    DAMAGED,
-    MOST_BYTES,
-    NO_ROOM,
-    TOO_OLD,
-    LeasedBatch,
-    Outbox,
-    spool,
-)
+from hubbub.client.outbox import _SIZE, DAMAGED, MOST_BYTES, NO_ROOM, TOO_OLD, LeasedBatch, Outbox
 from hubbub.protocol import UnavailableError, batch_to_compact
 from parameters import examples
 from unit.client.outboxes import (
     LEASE_SECONDS,
     MAX_AGE,
-    ORIGIN,
     REGISTRY,
     another_process_holds,
     execute,
@@ -44,16 +34,6 @@ from unit.client.outboxes import (
     put,
     remove,
 )
-
-
-def test_batch_takes_the_oldest_reports(tmp_path):
-    with opened(tmp_path) as outbox:
-        for first in (0, 3, 6, 9):
-            put(tmp_path, first, first + 1, first + 2)
-        batch = must_hold(outbox, most=5)
-        assert sorted(numbers_in(batch)) == [0, 1, 2, 3, 4]
-        assert batch.reports == 5
-        assert outbox.waiting() == 12
 
 
 def test_order_of_reports_in_a_batch_tells_nothing_of_when_they_were_recorded(tmp_path):
@@ -118,23 +98,6 @@ def test_batches_are_never_larger_than_was_asked(tmp_path):
         assert sizes == [10, 10, 5]
 
 
-def test_nothing_spooled_makes_no_batch(tmp_path):
-    with opened(tmp_path) as outbox:
-        assert lease(outbox) is None
-
-
-def test_every_batch_has_an_id_of_its_own(tmp_path):
-    with opened(tmp_path) as outbox:
-        ids = set()
-        for number in range(20):
-            put(tmp_path, number)
-            batch = must_hold(outbox, most=1)
-            ids.add(id_in(batch))
-            remove(outbox, batch)
-    assert len(ids) == 20
-    assert all(len(bytes.fromhex(batch_id)) == 16 for batch_id in ids)
-
-
 def test_batch_that_is_put_back_is_byte_for_byte_the_same(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1, 2, 3)
@@ -142,30 +105,6 @@ def test_batch_that_is_put_back_is_byte_for_byte_the_same(tmp_path):
         outbox.settle(first)
     with opened(tmp_path) as outbox_of_the_next_run:
         assert must_hold(outbox_of_the_next_run) == first._replace(is_new=False)
-
-
-def test_shortened_batch_keeps_its_id_and_loses_what_it_must(tmp_path):
-    with opened(tmp_path) as outbox:
-        put(tmp_path, 10, 11, 12, 13)
-        whole = must_hold(outbox)
-        assert outbox.settle(whole, [1, 2])
-        rest = must_hold(outbox)
-        assert numbers_in(rest) == [10, 13]
-        assert id_in(rest) == id_in(whole)
-        assert rest.reports == outbox.waiting() == 2
-
-
-def test_id_that_no_collector_can_have_stored_is_not_shown_again(tmp_path):
-    """But one that was, once, stays, or what it stored would count twice under another."""
-    with opened(tmp_path) as outbox:
-        put(tmp_path, 1)
-        ids = []
-        for may_be_stored in (False, False, True, False, False):
-            batch = must_hold(outbox)
-            ids.append(id_in(batch))
-            outbox.settle(batch, may_be_stored=may_be_stored)
-        assert len(set(ids)) == 3
-        assert ids[2] == ids[3] == ids[4] == id_in(must_hold(outbox))
 
 
 def test_id_stays_if_another_process_has_sent_the_batch_meanwhile(tmp_path):
@@ -408,18 +347,6 @@ def test_damaged_batch_is_dropped_and_counted_and_never_sent(tmp_path, what):
         assert numbers_in(must_hold(outbox)) == [3]
         assert outbox.dropped == {DAMAGED: 2}
         assert outbox.waiting() == 1
-
-
-def test_full_disk_takes_no_reports_and_is_no_damage(tmp_path):
-    reports = [make_report(bits=number) for number in range(1000)]
-    with opened(tmp_path) as outbox:
-        outbox.connection.execute("PRAGMA max_page_count = 1")  # as many as there are
-        with pytest.raises(UnavailableError, match="full"), outbox.transaction() as connection:
-            spool(connection, reports, REGISTRY, ORIGIN, 0.0)
-        outbox.connection.execute("PRAGMA max_page_count = 1000")
-        with outbox.transaction() as connection:
-            spool(connection, reports, REGISTRY, ORIGIN, 0.0)
-        assert outbox.waiting() == 1000
 
 
 def test_full_disk_neither_loses_nor_counts_anything(tmp_path):

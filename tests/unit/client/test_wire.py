@@ -2,7 +2,6 @@
 
 import base64
 import json
-import re
 
 from hypothesis import given, strategies as st
 
@@ -30,17 +29,6 @@ def test_batch_is_the_json_of_the_protocol():
 def test_size_that_a_batch_may_have_as_json_is_never_too_small(reports):
     most = EMPTY_BODY_BYTES + sum(json_size(r.metric, len(r.bits)) for r in reports)
     assert most - 20 * len(reports) <= len(batch_to_json(Batch(tuple(reports)))) <= most
-
-
-def test_batch_id_is_drawn_once_a_batch():
-    ids = {Batch((make_report(),)).batch_id for _ in range(100)}
-    assert len(ids) == 100
-    assert all(re.fullmatch("[0-9a-f]{32}", batch_id) for batch_id in ids)
-
-
-def test_batch_keeps_its_id_through_every_serialization():
-    batch = Batch((make_report(),))
-    assert batch_to_json(batch) == batch_to_json(batch)
 
 
 def test_new_ids_have_128_random_bits():
