@@ -69,7 +69,7 @@ from hubbub.protocol import (
     counted,
     number_of_values,
 )
-from hubbub.reporting import Finding, Types
+from hubbub.reporting import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +243,6 @@ class TableGoal(Goal):
         if self.cells > most_bits:
             return [StringsGoal(self.test).hashed(1, n_reports, most_bits)]
         return [_bit_each(self.cells, budget)]
-
-    @property
-    def columns(self) -> Types:
-        """The table's errors, and whether its cells are hashed."""
-        errors = (*_MARGINS, "conditional_std_error", "total_variation", "partner_share")
-        return {**dict.fromkeys(errors, float), "hashed": bool}
 
     def shown(self, plan: Plan) -> Mapping[str, str]:
         """Return the total variation."""

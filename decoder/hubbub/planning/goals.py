@@ -36,7 +36,7 @@ from hubbub.protocol import (
     chance_bound,
     most_answers,
 )
-from hubbub.reporting import Finding, Types
+from hubbub.reporting import Finding
 
 A_YEAR = 365
 """Days of the longest window that plans compare."""
@@ -343,13 +343,8 @@ class Goal(ABC):
         """Return the goal if each client makes so many reports of a permanent response."""
         return replace(self, test=replace(self.test, reports_each=reports_each))
 
-    @property
-    def columns(self) -> Types:
-        """Columns that the goal has besides those of all plans."""
-        return {}
-
     def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return what else the parameters achieve, by `columns`."""
+        """Return what else the parameters achieve: columns beside those of all plans."""
         return {}
 
     @abstractmethod

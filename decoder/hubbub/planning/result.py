@@ -69,9 +69,10 @@ def plan_estimates(
     """
     asked = _Asked(comparison, share, std_error)
     goal = asked.goal
+    own = {key: type(value) for key, value in comparison.best.figures.items()}
     by_epsilon, by_reports = against_epsilon(comparison), against_reports(comparison)
     findings = (*asked.findings(), *asked.linking_findings())
-    types = {**_COLUMNS, **goal.columns, **_LINKING, **(MODE_COLUMNS if goal.schedule else {})}
+    types = {**_COLUMNS, **own, **_LINKING, **(MODE_COLUMNS if goal.schedule else {})}
     return Estimates(
         columns=columns_from(types, [asked.row(plan) for plan in comparison.plans]),
         keys=("name",),

@@ -35,7 +35,7 @@ from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_lim
 from hubbub.planning.noise import Budget, paper_within
 from hubbub.planning.search import make_plan
 from hubbub.protocol import LONGEST_STEP, MOST_COHORTS, Metric, OpenStringType, RapporParams
-from hubbub.reporting import Finding, Level, Types
+from hubbub.reporting import Finding, Level
 
 PAPER = "the paper's default"
 
@@ -266,11 +266,6 @@ class OpenGoal(Goal):
         first = (bits[0], many)
         rate = _open_rate(budget)
         return [SearchSpace(1, bits, lambda _: cohorts, first, rate, True, _NEAR_BITS)]
-
-    @property
-    def columns(self) -> Types:
-        """The steps, and what a list would show."""
-        return {"steps": str, "share_if_listed": float}
 
     def shown(self, plan: Plan) -> Mapping[str, str]:
         """Return what a list would show."""

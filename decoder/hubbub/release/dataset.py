@@ -23,7 +23,7 @@ from hubbub.release.ledger import Composition, Ledger
 from hubbub.release.mechanisms import counts, selection
 from hubbub.release.mechanisms.counts import Mechanism
 from hubbub.release.noise import Cost, delta_of, epsilon_of, fraction
-from hubbub.release.result import Balance, Query, release_estimates
+from hubbub.release.result import Query, release_estimates
 from hubbub.release.tables import Declaration, Excess, Role, UserRows, unique
 from hubbub.reporting import Estimates, visible
 
@@ -551,8 +551,7 @@ class Dataset:
         data = data_of(tables.limited(rows, most, self.ledger.secret))
         self.ledger.spend(query.text, mechanism.name, mechanism.cost, self.ledger.digest)
         released = mechanism(data)
-        balance = Balance.of(self.ledger)
-        return release_estimates(query, mechanism, released, balance, most)
+        return release_estimates(query, mechanism, released, self.ledger, most)
 
     def _rows(self, roles: Mapping[str, Role]) -> UserRows:
         """Return the rows of the data, if they are as they were declared."""

@@ -367,6 +367,12 @@ class Ledger:
         """Return what all spends cost together."""
         return total([spend.cost for spend in self.spends()], self.composition, self.delta)
 
+    def remaining(self) -> Cost:
+        """Return what is left; by zCDP the next release may cost less than its epsilon, or more."""
+        spent, none = self.spent(), Fraction(0)
+        left = max(self.epsilon - spent.epsilon, none), max(self.delta - spent.delta, none)
+        return Cost(*left)
+
     def close(self) -> None:
         """Close the file."""
         self._connection.close()

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from hubbub.protocol import counted
-from hubbub.release.ledger import Composition, Ledger, group, shown
+from hubbub.release.ledger import Ledger, group, shown
 from hubbub.release.mechanisms.counts import Mechanism, Row
 from hubbub.release.noise import CONFIDENCE, Cost
 from hubbub.reporting import (
@@ -58,31 +58,11 @@ class Query(NamedTuple):
         return f"{self.command}: {self.subject}"
 
 
-class Balance(NamedTuple):
-    """A ledger's budget, and what is spent of it."""
-
-    composition: Composition  # how costs add up
-    budget: Cost  # what may be spent in all
-    spent: Cost  # what was spent so far
-
-    @classmethod
-    def of(cls, ledger: Ledger) -> Balance:
-        """Return a ledger's balance as it is now."""
-        return cls(ledger.composition, ledger.budget, ledger.spent())
-
-    @property
-    def remaining(self) -> Cost:
-        """What is left; by zCDP the next release may cost less than its epsilon, or more."""
-        epsilon = max(self.budget.epsilon - self.spent.epsilon, 0 * self.budget.epsilon)
-        delta = max(self.budget.delta - self.spent.delta, 0 * self.budget.delta)
-        return Cost(epsilon, delta)
-
-
 def release_estimates(
     query: Query,
     mechanism: Mechanism[Any],
     rows: Sequence[Row],
-    balance: Balance,
+    ledger: Ledger,
     rows_per_user: int,
 ) -> Estimates:
     """Return what a mechanism released, with its cost and its promise.
@@ -109,8 +89,9 @@ def release_estimates(
     findings = (
         Finding("answer", "", answer),
         Finding("promise", "", promise, float(cost.epsilon)),
-        *_facts(mechanism, unit, balance, total),
+        *_facts(mechanism, unit, ledger, total),
     )
+    remaining = ledger.remaining()
     summary: dict[str, object] = {
         "query": query.command,
         "column": query.column,
@@ -126,11 +107,11 @@ def release_estimates(
         "total": None if total is None else total.value,
         "total_radius": None if total is None else total.radius,
         "total_variance": None if total is None else total.variance,
-        "composition": balance.composition.value,
-        "budget_epsilon": float(balance.budget.epsilon),
-        "budget_delta": float(balance.budget.delta),
-        "remaining_epsilon": float(balance.remaining.epsilon),
-        "remaining_delta": float(balance.remaining.delta),
+        "composition": ledger.composition.value,
+        "budget_epsilon": float(ledger.epsilon),
+        "budget_delta": float(ledger.delta),
+        "remaining_epsilon": float(remaining.epsilon),
+        "remaining_delta": float(remaining.delta),
         "answer": answer,
         "promise": promise,
         "version": version("hubbub"),
@@ -191,15 +172,15 @@ def _promise(cost: Cost) -> str:
 
 
 def _facts(
-    mechanism: Mechanism[Any], unit: str, balance: Balance, total: Row | None
+    mechanism: Mechanism[Any], unit: str, ledger: Ledger, total: Row | None
 ) -> Iterator[Finding]:
     """Yield the total if it was released, and what it was released by and for."""
     if total is not None:
         number = f"{_number(float(total.value))}{_give_or_take(total)}"
         yield Finding("total", "rows with a key", number, total.value)
-    cost, remaining = mechanism.cost, balance.remaining
+    cost, remaining = mechanism.cost, ledger.remaining()
     remains = (
-        f"{shown(remaining)} of {shown(balance.budget)} ({balance.composition.value} composition)"
+        f"{shown(remaining)} of {shown(ledger.budget)} ({ledger.composition.value} composition)"
     )
     yield Finding("mechanism", "mechanism", mechanism.name)
     yield Finding("theorem", "theorem", mechanism.theorem)
@@ -253,17 +234,17 @@ def ledger_estimates(ledger: Ledger, people: int = 1) -> Estimates:
     `metadata["summary"]` has the budget and what was spent as exact fractions; `people` are the
     group, such as a household, whose joint epsilon is stated.
     """
-    balance, spends = Balance.of(ledger), tuple(ledger.spends())
+    spends, spent = tuple(ledger.spends()), ledger.spent()
     adopted = tuple(ledger.adopted())
-    of_group = group(balance.spent, people)
-    findings = tuple(_ledger_findings(balance, adopted, people, of_group))
+    of_group = group(spent, people)
+    findings = tuple(_ledger_findings(ledger, adopted, people, of_group))
     summary = {
-        "composition": balance.composition.value,
-        "theorem": balance.composition.theorem,
-        "budget_epsilon": str(balance.budget.epsilon),
-        "budget_delta": str(balance.budget.delta),
-        "spent_epsilon": str(balance.spent.epsilon),
-        "spent_delta": str(balance.spent.delta),
+        "composition": ledger.composition.value,
+        "theorem": ledger.composition.theorem,
+        "budget_epsilon": str(ledger.epsilon),
+        "budget_delta": str(ledger.delta),
+        "spent_epsilon": str(spent.epsilon),
+        "spent_delta": str(spent.delta),
         "adopted": list(adopted),
         "people": people,
         "group_epsilon": float(of_group.epsilon),
@@ -297,14 +278,14 @@ def ledger_estimates(ledger: Ledger, people: int = 1) -> Estimates:
 
 
 def _ledger_findings(
-    balance: Balance, adopted: Sequence[str], people: int, of_group: Cost
+    ledger: Ledger, adopted: Sequence[str], people: int, of_group: Cost
 ) -> Iterator[Finding]:
     """Yield the balance, whether this is an adopted copy, and a group's epsilon if it is one."""
-    budget, spent, remaining = balance.budget, balance.spent, balance.remaining
+    budget, spent, remaining = ledger.budget, ledger.spent(), ledger.remaining()
     yield Finding("budget", "budget", shown(budget), float(budget.epsilon))
     yield Finding("spent", "spent", shown(spent), float(spent.epsilon))
     yield Finding("remaining", "remains", shown(remaining), float(remaining.epsilon))
-    yield Finding("composition", "composition", balance.composition.theorem)
+    yield Finding("composition", "composition", ledger.composition.theorem)
     if adopted:
         times = ", ".join(adopted)
         yield Finding("adopted", "adopted as a copy", times, list(adopted), Level.WARNING)

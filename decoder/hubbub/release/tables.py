@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum, StrEnum, auto
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO, cast
+from typing import Any, TextIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -58,26 +58,23 @@ _FAULTS = {
 """What `csv` says, and what people can mend."""
 
 
-def read_csv_names(path: Path, newlines_in_cells: bool) -> list[str]:
-    """Return what the cells of a file's first record say; DataError if there is none."""
-    with _opened(path) as file:
-        for record in _records(path, file, newlines_in_cells):
-            return record
-    raise DataError(f"{path}: can't be read: it is empty")
-
-
-def read_csv(path: Path, columns: Sequence[str], newlines_in_cells: bool) -> Any:
+def read_csv(path: Path, columns: Sequence[str] | None, newlines_in_cells: bool) -> Any:
     """Return an Arrow table of those of some columns that the file has; all cells are text.
 
-    Types aren't guessed, which would let one row change what others mean. Raises `DataError` for
-    what isn't as RFC 4180 says.
+    Of all columns, if none are named, there are no rows. Types aren't guessed, which would let one
+    row change what others mean. Raises `DataError` for what isn't as RFC 4180 says.
     """
     with _opened(path) as file:
         records = _records(path, file, newlines_in_cells)
         names = next(records, [])
-        places = [names.index(name) for name in columns if name in names]
-        schema = pa.schema([(names[place], pa.string()) for place in places])
+        if columns is None and not names:
+            raise DataError(f"{path}: can't be read: it is empty")
+        wanted = names if columns is None else [name for name in columns if name in names]
+        schema = pa.schema([(name, pa.string()) for name in wanted])
         tables = [schema.empty_table()]
+        if columns is None:
+            return tables[0]
+        places = [names.index(name) for name in wanted]
         while rows := list(islice(records, _ROWS)):
             cells = [pa.array([row[place] for row in rows], pa.string()) for place in places]
             tables.append(pa.table(cells, schema=schema))
@@ -303,7 +300,7 @@ def load(
     parts = []
     for file in files_of(path):
         with _translate_read_errors(file):
-            table = _form(file).read(file, [user_column, *roles], newlines_in_cells)
+            table = _form(file)(file, [user_column, *roles], newlines_in_cells)
             table.validate(full=True)
         absent = [name for name in (user_column, *roles) if name not in table.column_names]
         if absent:
@@ -314,7 +311,7 @@ def load(
             columns[f"={name}"] = read(file, name, table.column(name))
         empty = pc.index(pc.is_null(columns[""]), pa.scalar(True)).as_py()
         if empty >= 0:
-            is_line = _form(file) is _CSV and not newlines_in_cells
+            is_line = _form(file) is read_csv and not newlines_in_cells
             place = f"line {empty + 2}" if is_line else f"row {empty + 1}"
             raise DataError(
                 f"{file}: {place}: {visible(user_column)} is empty; must say whose row it is"
@@ -409,11 +406,9 @@ def _refuse_folder(error: OSError) -> None:
     raise DataError(f"{error.filename}: can't be read: {error.strerror}") from error
 
 
-class _Form(NamedTuple):
-    """How files of a form are read: the names of their columns, and some columns."""
-
-    names: Callable[[Path, bool], list[str]]
-    read: Callable[[Path, Sequence[str], bool], Any]
+_Form = Callable[[Path, Sequence[str] | None, bool], Any]
+"""Reads those of some columns that a file has; of all columns, if none are named, perhaps no rows.
+"""
 
 
 def _form(path: Path) -> _Form:
@@ -425,7 +420,7 @@ def _form(path: Path) -> _Form:
 
 def _names(file: Path, newlines_in_cells: bool) -> list[str]:
     with _translate_read_errors(file):
-        names = _form(file).names(file, newlines_in_cells)
+        names = list(_form(file)(file, None, newlines_in_cells).column_names)
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
         raise DataError(f"{file}: several columns are named {min(repeated)!r}")
@@ -448,18 +443,12 @@ def _translate_read_errors(file: Path) -> Iterator[None]:
         raise DataError(f"{file}: can't be read: {reason}") from error
 
 
-def _parquet_names(path: Path, _newlines: bool) -> list[str]:
-    return list(parquet.read_schema(path).names)
-
-
-def _read_parquet(path: Path, columns: Sequence[str], _newlines: bool) -> Any:
+def _read_parquet(path: Path, columns: Sequence[str] | None, _newlines: bool) -> Any:
     with parquet.ParquetFile(path) as file:
+        if columns is None:
+            return file.schema_arrow.empty_table()
         there = set(file.schema_arrow.names)
         return file.read(columns=[name for name in columns if name in there])
-
-
-def _arrow_names(path: Path, newlines: bool) -> list[str]:
-    return list(_read_arrow(path, None, newlines).column_names)
 
 
 def _read_arrow(path: Path, columns: Sequence[str] | None, _newlines: bool) -> Any:
@@ -474,14 +463,12 @@ def _read_arrow(path: Path, columns: Sequence[str] | None, _newlines: bool) -> A
     return table.select([name for name in columns if name in table.column_names])
 
 
-_CSV = _Form(read_csv_names, read_csv)
-_ARROW = _Form(_arrow_names, _read_arrow)
-_FORMS = {
-    ".parquet": _Form(_parquet_names, _read_parquet),
-    ".csv": _CSV,
-    ".csv.gz": _CSV,
-    ".arrow": _ARROW,
-    ".feather": _ARROW,
+_FORMS: dict[str, _Form] = {
+    ".parquet": _read_parquet,
+    ".csv": read_csv,
+    ".csv.gz": read_csv,
+    ".arrow": _read_arrow,
+    ".feather": _read_arrow,
 }
 
 

@@ -86,6 +86,16 @@ Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 """Opens a progress bar of that label."""
 
 
+_HEADS = headings("name", "true share", "estimate", "95% interval")
+
+
+def _row(
+    name: str, truth: Mapping[str, float], share: float, low: float, high: float
+) -> tuple[str, ...]:
+    true = f"{truth.get(name, 0.0):.2%}"
+    return visible(name), true, f"{share:.2%}", f"{low:.2%} … {high:.2%}"
+
+
 @dataclass(frozen=True, slots=True)
 class OpenNames:
     """Names that were found though nobody listed any."""
@@ -110,20 +120,13 @@ class OpenNames:
 
     def blocks(self) -> Iterator[Block]:
         """Yield the names that were found, and what they come to."""
-        names, share = self.found["string"], self.found["proportion"]
-        low, high = self.found["prop_low"], self.found["prop_high"]
-        rows = tuple(
-            (
-                visible(names[i]),
-                f"{self.truth.get(names[i], 0.0):.2%}",
-                f"{share[i]:.2%}",
-                f"{low[i]:.2%} … {high[i]:.2%}",
-            )
+        columns = [self.found[name] for name in ("proportion", "prop_low", "prop_high")]
+        rows = [
+            _row(self.found["string"][i], self.truth, *(float(column[i]) for column in columns))
             for i in self.rows
-        )
+        ]
         yield Line("\nAnd this is what is found without any list of names:\n")
-        heads = headings("name", "true share", "estimate", "95% interval")
-        yield Table("Names that nobody listed", heads, rows)
+        yield Table("Names that nobody listed", _HEADS, tuple(rows))
         metadata: Mapping[str, Any] = self.found.metadata
         yield Line(
             f"{len(rows) - self.n_false} names that somebody has, {self.n_false} that nobody has "
@@ -149,21 +152,17 @@ class DemoOutcome:
 
     def blocks(self) -> Iterator[Block]:
         """Yield the detected names, the largest first, and what they come to."""
-        estimates, truth, figures = self.estimates, self.truth, self.score
+        estimates, figures = self.estimates, self.score
         found = np.flatnonzero(estimates.detected)
+        columns = [each.tolist() for each in (estimates.share, estimates.low, estimates.high)]
         rows = tuple(
             (
-                self.candidates[i],
-                f"{truth[i]:.2%}",
-                f"{estimates.share[i]:.2%}",
-                f"{estimates.low[i]:.2%} … {estimates.high[i]:.2%}",
+                *_row(self.candidates[i], self.unlisted.truth, *(column[i] for column in columns)),
                 certainty(estimates.low[i], self.n_reports),
             )
             for i in found[np.argsort(-estimates.share[found])].tolist()
         )
-        heads = headings("name", "true share", "estimate", "95% interval")
-        heads += (Heading("detected", "left"),)
-        yield Table("Detected names", heads, rows)
+        yield Table("Detected names", (*_HEADS, Heading("detected", "left")), rows)
         summary = estimates.summary
         yield Line(
             f"true positives {figures.true_positives}, false positives {figures.false_positives} "
@@ -247,9 +246,7 @@ def run_demo(
     _, estimates = DecodedShares.read(folder / "estimates.json")
     counts = np.bincount(held, minlength=len(population.values)) / n_reports
     by_name = {
-        name: share
-        for name, share in zip(population.values, counts.tolist(), strict=True)
-        if share > 0
+        n: share for n, share in zip(population.values, counts.tolist(), strict=True) if share
     }
     truth = np.array([by_name.get(name, 0.0) for name in candidates])
     figures = score(truth, estimates.share, estimates.low, estimates.high, estimates.detected)

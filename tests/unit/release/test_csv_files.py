@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hubbub.release import DataError
-from hubbub.release.tables import read_csv, read_csv_names
+from hubbub.release.tables import read_csv
 
 
 def rows_of(content: bytes, *, newlines_in_cells: bool = False) -> list[list[str]]:
@@ -18,7 +18,7 @@ def rows_of(content: bytes, *, newlines_in_cells: bool = False) -> list[list[str
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.csv"
         path.write_bytes(content)
-        names = read_csv_names(path, newlines_in_cells=newlines_in_cells)
+        names = read_csv(path, None, newlines_in_cells).column_names
         table = read_csv(path, names, newlines_in_cells=newlines_in_cells)
         columns = [column.to_pylist() for column in table.columns]
         return [names, *(list(row) for row in zip(*columns, strict=True))]

@@ -8,7 +8,7 @@ truth, its score, a page, and the charts that simulations share.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
@@ -43,7 +43,7 @@ from hubbub.reporting import (
     write_json,
     write_picture,
 )
-from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome
+from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome, Target
 from hubbub.simulations.experiments.scoring import Band, DecodedShares
 
 _ROWS = 50  # one page
@@ -117,7 +117,7 @@ def experiment_result(
     """Show what was found of a population of strings."""
     score = outcome.score
     sentences = _sentences(experiment, outcome)
-    detected = _detected(outcome)
+    strings = _largest(experiment, _detected(outcome))
     estimates, by_share, p_values = _charts(experiment, outcome)
     facts = {
         **origin(options, experiment.params, experiment.seed),
@@ -136,7 +136,7 @@ def experiment_result(
     }
     sections = [
         Section("How good it was", tuple(sentences[1:])),
-        Section("Estimates", charts=(estimates,), tables=(_largest(experiment, detected),)),
+        Section("Estimates", charts=(estimates,), tables=(strings,)),
         Section("By share", charts=(by_share,), tables=(_by_share(outcome),)),
         Section("Strings that nobody holds", charts=p_values, tables=(_p_values(outcome),)),
         *_targets(outcome),
@@ -144,7 +144,7 @@ def experiment_result(
     ]
     return simulation_result(
         facts,
-        tuple(_blocks(experiment, outcome, detected, sentences)),
+        (strings, *map(_target_line, outcome.targets), *map(Line, sentences)),
         Page("A simulated population", sentences[0], sections),
         {"estimates.png": (estimates,), "by_share.png": (by_share,), "p_values.png": p_values},
     )
@@ -163,13 +163,8 @@ def _detected(outcome: ExperimentOutcome) -> list[_Detected]:
     return list(zip(strings, *(column[order].tolist() for column in columns), strict=True))
 
 
-def _blocks(
-    experiment: Experiment,
-    outcome: ExperimentOutcome,
-    detected: Sequence[_Detected],
-    sentences: Iterable[str],
-) -> Iterator[Block]:
-    """Yield the largest detected strings beside the truth, the targets, and the score."""
+def _largest(experiment: Experiment, detected: Sequence[_Detected]) -> Table:
+    """Return the largest detected strings beside the truth."""
     n_reports = experiment.honest + experiment.forged
     heads = headings("string", "true share", "estimate", "95% interval")
     heads += (Heading("detected", "left"),)
@@ -180,14 +175,15 @@ def _blocks(
         )
         for string, truth, share, low, high in detected[:_ROWS]
     )
-    yield Table("Detected strings", heads, rows)
-    for target in outcome.targets:
-        found = "detected" if target.detected else "not detected"
-        yield Line(
-            f"target {shortened(visible(target.string), _NAME)}: true {target.truth:.3%}, "
-            f"estimated {_known(target.estimate, '.3%')}, {found}"
-        )
-    yield from map(Line, sentences)
+    return Table("Detected strings", heads, rows)
+
+
+def _target_line(target: Target) -> Line:
+    found = "detected" if target.detected else "not detected"
+    return Line(
+        f"target {shortened(visible(target.string), _NAME)}: true {target.truth:.3%}, "
+        f"estimated {_known(target.estimate, '.3%')}, {found}"
+    )
 
 
 def _charts(
@@ -202,19 +198,6 @@ def _charts(
         estimates_chart(outcome.strings, truth, estimates, title),
         bands_chart(outcome.bands),
         (p_values_chart(absent),) if len(absent) else (),
-    )
-
-
-def _largest(experiment: Experiment, detected: Sequence[_Detected]) -> Table:
-    n_reports = experiment.honest + experiment.forged
-    heads = headings("string", "true share", "estimate", "low", "high")
-    return Table(
-        f"The largest {min(_ROWS, len(detected))} detected",
-        (*heads, Heading("detected", "left")),
-        tuple(
-            (string, *map(cell, (*numbers, low, high)), certainty(low, n_reports))
-            for string, *numbers, low, high in detected[:_ROWS]
-        ),
     )
 
 
