@@ -198,7 +198,7 @@ def test_index_of_a_standing_report_fits_every_screen(chromium, results, screens
         page.emulate_media(media="print" if way == "print" else "screen")
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= options["viewport"]["width"], way
-        news = page.get_by_text("is newly detected").first.bounding_box()
+        news = page.get_by_text("is new: ").first.bounding_box()
         assert news is not None
         assert news["y"] < options["viewport"]["height"], way
         page.screenshot(path=screenshots / f"watch-{way.replace(' ', '-')}.png", full_page=True)

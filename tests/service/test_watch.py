@@ -48,7 +48,7 @@ def test_webhook_is_told_once_although_it_fails_at_first(folder):
     message = json.loads(other.body)
     assert message["report"] == "theme"
     assert {each["level"] for each in message["findings"]} == {"warning"}
-    assert "- `c is newly detected" in message["text"]
+    assert "- `c is new" in message["text"]
     assert message["link"] == f"https://results.example/theme/{message['day']}.html"
     assert b"secret" not in b"".join(folder.files().values())
 

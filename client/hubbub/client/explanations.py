@@ -15,7 +15,7 @@ from hubbub.protocol.metrics import Metric, Subset, Window
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Report
 
-_LARGEST_ODDS = 1e6  # beyond it a power of ten is read more easily
+_LARGEST_ODDS = 1e6  # beyond it there is no protection, and more digits say no more
 
 
 def describe_preview(
@@ -216,6 +216,8 @@ def _all_fields(metric: Metric) -> str:
 def _bound(epsilon: float) -> str:
     if math.isinf(epsilon):
         return "not bounded"
+    if epsilon > math.log(_LARGEST_ODDS):
+        return f"perhaps over a million-fold (epsilon {_number(epsilon)})"
     return f"at most {_odds(epsilon)}-fold (epsilon {_number(epsilon)})"
 
 

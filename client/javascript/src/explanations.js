@@ -227,6 +227,7 @@ function groupsOf(metrics) {
 /** @param {number} epsilon @returns {string} on the odds: "at most 81-fold (epsilon 4.39)" */
 function bound(epsilon) {
   if (epsilon === Infinity) return "not bounded";
+  if (epsilon > Math.log(LARGEST_ODDS)) return `perhaps over a million-fold (epsilon ${number(epsilon)})`;
   return `at most ${odds(epsilon)}-fold (epsilon ${number(epsilon)})`;
 }
 

@@ -80,6 +80,8 @@ class DecodeOptions:
     reports_per_client: float | None = None
     min_reports: int = field(default_factory=_min_reports)  # fewer reports aren't decoded
     sequential: bool = False  # whether a comparison may be looked at every day
+    # Among how many results of days one by one chance may make a sure change (`trends_estimates`).
+    looks: int = 1
     detected_only: bool = False  # whether rows of what isn't detected are left out
     rows: int = 40  # most rows that a terminal shows
     engine: str = LOCAL  # one of `hubbub.decoder.engines.ENGINES`
@@ -138,6 +140,9 @@ class MoreOptions(TypedDict, total=False):
     min_reports: int | None
     detected_only: bool  # whether rows of what isn't detected are left out
     rows: int  # most rows that are shown, by default 40; tables and files hold them all
+    # Of days one by one, a change is "sure" if among so many such results chance makes one with a
+    # probability of at most alpha / 2; by default every change is that is found at all.
+    looks: int
     extend: str  # of open strings, look only for those that begin so
     corpus: FilePath  # of open strings, a list of public strings to learn letters from
     alphabet: str  # of open strings, the characters of most of them, if they are known

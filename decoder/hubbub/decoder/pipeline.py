@@ -47,6 +47,7 @@ from hubbub.reporting import (
     Provenance,
     canonical,
     counts_source,
+    days_text,
     digest,
     file_source,
     misfit_findings,
@@ -397,10 +398,18 @@ def provenance_of(
     )
     sources = candidate_sources(options, lists)
     sources += [file_source(role, path) for role, path in files if path is not None]
-    days = "not known"
+    days, title, about = "not known", metric.name, []
+    if metric.description:
+        about.append(metric.description.rstrip(".") + ".")
     if options.metric is not None and options.reports is None:
-        days = f"{options.since or 'the first'} to {options.until or 'the last'}"
+        first = options.since or min(reports.day_sizes, default=None)
+        last = options.until or max(reports.day_sizes, default=None)
+        days = f"{first or 'the first'} to {last or 'the last'}"
         days += f", {described(options.where)}" if options.where else ""
+        for name, values in (options.where or {}).items():
+            title += f", {name} {' or '.join(values)}"
+        if first and last:
+            about.append(f"{days_text(first, last)}.")
     parameters = _parameters(metric)
     return Provenance(
         metric=Path(metric.name).name,
@@ -421,6 +430,8 @@ def provenance_of(
         ),
         days=days,
         sources=(*sources, counts_source("counts", reports.counts)),
+        title=title if options.metric else Path(metric.name).name,
+        about=visible(" ".join(about)) if about else "",
     )
 
 

@@ -252,4 +252,5 @@ def estimate_days(
         data.made_by(f"{way}, day by day"),
         findings=findings(trends.pooled, reports.anomalies),
         limit=options.rows,
+        looks=options.looks,
     )

@@ -42,6 +42,7 @@ from hubbub.reporting import (
     Line,
     Table,
     as_lines,
+    headings,
 )
 
 KNOWN = (0.5, 0.99)
@@ -343,12 +344,19 @@ def _why_any(metric: Metric, assumptions: PlanAssumptions, budget: LifetimeBudge
 
 
 _EVERYBODY = 1e10  # more than there are people
-_REPORTS = {
-    "epsilon_report": "per report",
-    "epsilon_permanent": "permanent",
+_FIRST = {
+    "epsilon_report": "a report",
     "epsilon_answer": "an answer",
+    "epsilon_life": "a life",
+}
+_GUESSED = (
+    "Epsilon limits what somebody learns who sees a client's reports. Of two answers that are "
+    "equally likely at first, they guess the right one at most so many times in 100; without "
+    "reports it would be 50."
+)
+_REPORTS = {
+    "epsilon_permanent": "permanent",
     "epsilon_year": "a year",
-    "epsilon_life": "life",
     "reports_known_0.5": "known after (0.5)",
     "reports_known_0.99": "known after (0.99)",
 }
@@ -434,18 +442,31 @@ def _view(
     """Return the tables, the sentences, and what each column of a table rests on."""
     by_metric = {registry[name]: _by_key(figures) for name, figures in metrics.items()}
     tables = _tables(registry, assumptions)
-    blocks: list[Block] = []
-    for title, headings in tables.items():
+    heads = headings(
+        "metric", "asked", *(f"epsilon of {each}" for each in _FIRST.values()),
+        *(f"right in 100, {each}" for each in ("a report", "a life")),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            *(metric.name, _mode(metric)),
+            *(_number(figures[key]) for key in _FIRST),
+            *(_right_in_100(figures[key].value) for key in ("epsilon_report", "epsilon_life")),
+        )
+        for metric, figures in by_metric.items()
+    )
+    first = Table("What a client reveals", heads, rows)
+    blocks: list[Block] = [Line(_GUESSED), Line(""), first, Line("")]
+    for title, shown in tables.items():
         rows = tuple(
-            (metric.name, _mode(metric), *(_number(figures[key]) for key in headings))
+            (metric.name, _mode(metric), *(_number(figures[key]) for key in shown))
             for metric, figures in by_metric.items()
         )
-        columns = [_filled(heading, assumptions) for heading in headings.values()]
+        columns = [_filled(heading, assumptions) for heading in shown.values()]
         heads = (Heading("metric", "left"), Heading("mode", "left"), *map(Heading, columns))
         blocks += [Table(title, heads, rows), Line("")]
     blocks += [*as_lines(findings), Line("")]
-    for headings in tables.values():
-        for key, heading in headings.items():
+    for shown in (_FIRST, *tables.values()):
+        for key, heading in shown.items():
             # Metrics of different types may differ.
             theorems = dict.fromkeys(each[key].theorem for each in by_metric.values())
             text = f"{_filled(heading, assumptions)}: {' / '.join(theorems)}"
@@ -458,7 +479,7 @@ def _tables(registry: Registry, assumptions: PlanAssumptions) -> Mapping[str, Ma
     days = counted(assumptions.days, "day")
     linkable = f"What {days} can reveal to anyone who links a client's reports (epsilon)"
     tables = {
-        "What a client reveals (epsilon)": _REPORTS,
+        "In detail (epsilon, and after how many reports an answer is known)": _REPORTS,
         linkable: _LIFE,
     }
     linked = "How well a client's shuffled reports are linked by their content"
@@ -571,6 +592,11 @@ def _linked_once(metric: Metric) -> str:
         f" Among {metric.min_reports:,} a link of two periods is right in at most "
         f"{100 * share:.2g}% of cases."
     )
+
+
+def _right_in_100(epsilon: float) -> str:
+    """Return how often the likelier of two answers is the right one, at most."""
+    return f"{100 / (1 + math.exp(-epsilon)):.0f}"
 
 
 def _filled(heading: str, assumptions: PlanAssumptions) -> str:

@@ -60,6 +60,7 @@ from hubbub.reporting.estimates import (
 from hubbub.reporting.findings import (
     END_CODES as END_CODES,
     NOTHING_ASKED as NOTHING_ASKED,
+    SOON_DAYS as SOON_DAYS,
     Finding as Finding,
     Level as Level,
     metric_warning as metric_warning,
@@ -93,17 +94,20 @@ from hubbub.reporting.trends import (
     trends_estimates as trends_estimates,
 )
 from hubbub.reporting.wording import (
+    BOOLEAN as BOOLEAN,
     Provenance as Provenance,
     Source as Source,
     anomaly_findings as anomaly_findings,
     canonical as canonical,
     certainty as certainty,
     counts_source as counts_source,
+    days_text as days_text,
     digest as digest,
     file_source as file_source,
     files_source as files_source,
     misfit_findings as misfit_findings,
     overlooked_finding as overlooked_finding,
+    percent as percent,
     strings_source as strings_source,
 )
 from hubbub.reporting.writers import (

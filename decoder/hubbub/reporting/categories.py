@@ -14,6 +14,7 @@ from hubbub.inference import (
     AnomalyReport,
     CategoryDecoding,
     FloatArray,
+    IntArray,
     KnownRates,
     NumberDecoding,
     NumberSummary,
@@ -39,8 +40,10 @@ from hubbub.reporting.estimates import (
 )
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
+    BOOLEAN,
     SHARE_COLUMNS,
     Provenance,
+    about_of,
     anomaly_findings,
     detected_finding,
     epsilon_findings,
@@ -48,6 +51,7 @@ from hubbub.reporting.wording import (
     forgery_finding,
     limit_finding,
     metadata_of,
+    percent,
     privacy_section,
     provenance_section,
     repeats_findings,
@@ -56,6 +60,7 @@ from hubbub.reporting.wording import (
 
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
 _MOST = 100  # bars, the largest: a page's height
+_IN_HEADLINE = 3  # categories: the sentence stays on two lines
 
 
 def categories_estimates(
@@ -77,6 +82,7 @@ def categories_estimates(
         _headline(decoding),
         _sections(decoding, columns, provenance, findings),
         warnings_in(findings),
+        about=about_of(provenance),
     )
     tables = [_shown_table(decoding, columns, detected_only, limit)]
     if decoding.ordinal:
@@ -142,13 +148,21 @@ def _columns(decoding: CategoryDecoding) -> dict[str, Column]:
 
 
 def _headline(decoding: CategoryDecoding) -> str:
-    summary, largest = decoding.summary, int(np.argmax(decoding.estimates.share))
-    return (
-        f"Of {summary.reports:,} reports an estimated "
-        f"{decoding.estimates.share[largest]:.1%} are "
-        f"“{visible(decoding.categories[largest])}”, the largest of {summary.categories:,} "
-        f"categories; {summary.detected:,} were detected."
-    )
+    """Return the largest shares in a sentence; of a boolean that of true, with its interval."""
+    shares, of = decoding.estimates.share, f"from {decoding.summary.reports:,} reports"
+    if decoding.categories == BOOLEAN:
+        low, high = (percent(float(end[1])) for end in decoding.interval)
+        return f"{percent(float(shares[1]))} ({low} to {high}), estimated {of}."
+    order = np.argsort(-shares, kind="stable")[:_IN_HEADLINE].tolist()
+    named = [f"{visible(decoding.categories[i])} {percent(float(shares[i]))}" for i in order]
+    largest = "The largest are " if len(shares) > len(order) else ""
+    return f"{largest}{', '.join(named)}; estimated {of}."
+
+
+def _shown_rows(decoding: CategoryDecoding) -> IntArray:
+    """Return the rows that people are shown."""
+    rows = np.arange(len(decoding.categories))
+    return rows[1:] if decoding.categories == BOOLEAN else rows
 
 
 def _sections(
@@ -164,8 +178,9 @@ def _sections(
     return (
         _shares(decoding, columns),
         *quantiles,
-        Section("Summary", facts=as_facts(findings)),
         privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+        _tests(decoding, columns),
+        Section("Summary", facts=as_facts(findings), folded=True),
         provenance_section(provenance),
     )
 
@@ -175,7 +190,8 @@ def _shown_table(
 ) -> Table:
     """Return the largest categories, or buckets in their order."""
     ordinal = decoding.ordinal
-    order = np.argsort(-decoding.estimates.share, kind="stable")
+    rows = _shown_rows(decoding)
+    order = rows[np.argsort(-decoding.estimates.share[rows], kind="stable")]
     if detected_only:
         order = order[decoding.detected[order]]
     rows = np.sort(order[:limit]) if ordinal else order[:limit]
@@ -285,34 +301,48 @@ def known_rates_finding(rates: KnownRates, cells: str = "categories") -> Finding
 
 def _shares(decoding: CategoryDecoding, columns: Mapping[str, Column]) -> Section:
     """Return all categories as a table, and the largest as a chart."""
+    chosen = _shown_rows(decoding)
     table = table_of(
         "Categories",
-        [(visible(name),) for name in decoding.categories],
-        {name: column.values[:] for name, column in columns.items()},
+        [(visible(decoding.categories[i]),) for i in chosen.tolist()],
+        {name: column.only(chosen).values[:] for name, column in columns.items()},
         (
-            ("count", "{count:,.0f}"),
-            ("share", "{proportion:.3%}"),
-            (_INTERVAL, "{prop_low:.3%} … {prop_high:.3%}"),
-            ("q", "{q_value:.1e}"),
+            ("share", "{proportion:.2%}"),
+            (_INTERVAL, "{prop_low:.2%} … {prop_high:.2%}"),
+            ("as a number of reports", "{count:,.0f}"),
         ),
         heads=("category",),
-        last=(Heading("detected"), ["yes" if each else "" for each in decoding.detected]),
     )
-    chosen = np.arange(len(decoding.categories))
     if len(chosen) > _MOST:
         order = np.argsort(-decoding.estimates.share, kind="stable")
         chosen = np.sort(order[:_MOST])
     names = [visible(decoding.categories[i]) for i in chosen.tolist()]
     low, high = decoding.interval
     intervals = in_percent(names, decoding.estimates.share[chosen], low[chosen], high[chosen])
-    described = (
-        f"{len(chosen)} of {len(decoding.categories):,} categories with "
-        f"{CONFIDENCE:.0%} intervals, in the registry's order."
-    )
+    described = f"Bars are {CONFIDENCE:.0%} intervals."
+    if len(chosen) == _MOST:
+        described += f" The {_MOST} largest of {len(decoding.categories):,} categories."
     axis = f"share of the {decoding.summary.repeats.estimand}"
     labels = Labels("estimates", "Estimated shares", described, axis)
     chart = IntervalChart(labels, intervals, first="category")
     return Section("What was found", charts=(chart,), tables=(table,))
+
+
+def _tests(decoding: CategoryDecoding, columns: Mapping[str, Column]) -> Section:
+    """Return how sure it is that anybody is in each category."""
+    table = table_of(
+        "Is anybody in this category?",
+        [(visible(name),) for name in decoding.categories],
+        {name: column.values[:] for name, column in columns.items()},
+        (
+            ("standard error", "{prop_std_error:.3%}"),
+            ("p", "{p_value:.1e}"),
+            ("q", "{q_value:.1e}"),
+        ),
+        heads=("category",),
+        last=(Heading("detected"), ["yes" if each else "" for each in decoding.detected]),
+    )
+    return Section("Tests", tables=(table,), folded=True)
 
 
 def numbers_estimates(
@@ -332,6 +362,7 @@ def numbers_estimates(
         _number_headline(decoding),
         _number_sections(decoding, table, provenance, findings),
         warnings_in(findings),
+        about=about_of(provenance),
     )
     metadata = metadata_of(decoding.summary, anomalies, provenance)
     return Estimates(
@@ -406,8 +437,8 @@ def _table(decoding: NumberDecoding, columns: dict[str, Column]) -> Table:
 def _number_headline(decoding: NumberDecoding) -> str:
     found, summary = decoding.estimates, decoding.summary
     return (
-        f"Of {summary.reports:,} reports the mean is estimated at {found.estimate[0]:.5g}, "
-        f"between {found.low[0]:.5g} and {found.high[0]:.5g}."
+        f"The mean is {found.estimate[0]:.5g} ({found.low[0]:.5g} to {found.high[0]:.5g}), "
+        f"estimated from {summary.reports:,} reports."
     )
 
 
@@ -426,7 +457,7 @@ def _number_sections(
     chart = IntervalChart(labels, [mean], unit="", first="statistic")
     return (
         Section("What was found", charts=(chart,), tables=(table,)),
-        Section("Summary", facts=as_facts(findings)),
         privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+        Section("Summary", facts=as_facts(findings), folded=True),
         provenance_section(provenance),
     )

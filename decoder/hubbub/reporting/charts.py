@@ -154,6 +154,7 @@ class TimeSeries:
     header: tuple[str, ...]
     rows: Rows  # the numbers
     unit: str = "%"  # written after each number of the axis, which begins at 0 if it is "%"
+    unsure: tuple[int, ...] = ()  # indices of days with changes that chance may have made
 
 
 @dataclass(frozen=True, slots=True)

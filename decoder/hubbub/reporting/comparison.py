@@ -26,11 +26,15 @@ from hubbub.reporting.estimates import (
 )
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
+    BOOLEAN,
     ERROR_RATES,
     Provenance,
+    about_of,
     estimand_finding,
     first_charts,
+    percent,
     provenance_section,
+    title_of,
 )
 
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
@@ -55,10 +59,10 @@ def comparison_estimates(
     """Return both groups' shares side by side, their differences and their ratios."""
     said = (*comparison_findings(comparison, labels), *findings)
     columns = _columns(comparison)
-    order = np.lexsort((np.arange(len(comparison.names)), comparison.p_value))
+    rows = _shown_rows(comparison)
+    order = rows[np.lexsort((rows, comparison.p_value[rows]))]
     page = Page(
-        f"{visible(provenance.metric) if provenance else 'Reports'}: {labels[1]} against "
-        f"{labels[0]}",
+        f"{title_of(provenance)}: {labels[1]} against {labels[0]}",
         _headline(comparison),
         (
             Section(
@@ -66,10 +70,11 @@ def comparison_estimates(
                 charts=_charts(comparison, labels, order),
                 tables=(_table(comparison, columns, order, len(order)),),
             ),
-            Section("Summary", (_INDEPENDENT,), facts=as_facts(said)),
+            Section("Summary", (_INDEPENDENT,), facts=as_facts(said), folded=True),
             provenance_section(provenance),
         ),
         warnings_in(said),
+        about=about_of(provenance),
     )
     return Estimates(
         columns=columns,
@@ -103,9 +108,10 @@ def comparison_findings(
             ("control", "treatment"), labels, comparison.reports, strict=True
         )
     ]
-    count = int(np.count_nonzero(comparison.differs))
+    differs = comparison.differs[_shown_rows(comparison)]
+    count = int(np.count_nonzero(differs))
     rate = ERROR_RATES[comparison.correction]
-    compared = f"{count:,} of {len(comparison.names):,} rows at a {rate} of at most "
+    compared = f"{count:,} of {len(differs):,} rows at a {rate} of at most "
     found = [
         *sides,
         Finding("differs", "differ", f"{compared}{comparison.alpha:g}", count),
@@ -132,6 +138,12 @@ def ratio_finding(ratio: SampleRatio) -> Finding:
         "only show who is left"
     )
     return Finding("sample_ratio", "sample ratio", text, ratio.found, Level.WARNING)
+
+
+def _shown_rows(comparison: Comparison[Any]) -> IntArray:
+    """Return the rows that people are shown: of a boolean that of true alone."""
+    rows = np.arange(len(comparison.names))
+    return rows[1:] if tuple(comparison.names) == BOOLEAN else rows
 
 
 def _least_difference(comparison: Comparison[Any]) -> tuple[Finding, ...]:
@@ -216,24 +228,28 @@ def _table(
 
 def _headline(comparison: Comparison[Any]) -> str:
     """Return what differs most surely, in a sentence."""
-    changed = np.flatnonzero(comparison.differs)
+    rows = _shown_rows(comparison)
+    changed = rows[comparison.differs[rows]]
     if not len(changed):
         return "No difference between the groups is seen."
     surest = changed[np.argsort(comparison.p_value[changed], kind="stable")][:_NAMED]
-    named = ", ".join(_told(comparison, row) for row in surest.tolist())
+    named = "; ".join(_difference_text(comparison, row) for row in surest.tolist())
     more = len(changed) - len(surest)
-    return f"The groups differ in {named}{f' and {more:,} more' if more else ''}."
+    return f"{named}{f'; and {more:,} more rows differ' if more else ''}."
 
 
-def _told(comparison: Comparison[Any], row: int) -> str:
-    name = shortened(visible(comparison.names[row]), _IN_HEADLINE)
-    difference = comparison.difference.value[row]
-    by = (
-        f"{difference:+.3g}"
-        if comparison.kind == _STATISTIC
-        else f"{100 * difference:+.2g} percentage points"
-    )
-    return f"“{name}” ({by})"
+def _difference_text(comparison: Comparison[Any], row: int) -> str:
+    """Return a row's difference in words: "dark: 34.1% → 38.0% (3.1 to 4.7 points more)"."""
+    names, share = comparison.names, comparison.kind != _STATISTIC
+    sides = (float(each.value[row]) for each in (comparison.control, comparison.treatment))
+    before, after = (percent(each) if share else f"{each:.4g}" for each in sides)
+    scale, unit = (100.0, " points") if share else (1.0, "")
+    ends = scale * np.array([comparison.low[row], comparison.high[row]])
+    more = comparison.difference.value[row] > 0
+    low, high = (f"{each:.2g}" for each in (ends if more else -ends[::-1]))
+    name = shortened(visible(names[row]), _IN_HEADLINE)
+    name = "" if tuple(names) == BOOLEAN else f"{name}: "
+    return f"{name}{before} → {after} ({low} to {high}{unit} {'more' if more else 'less'})"
 
 
 def _charts(

@@ -158,7 +158,7 @@ def _course(chart: charts.TimeSeries) -> Spec:
     y = _axis(chart.labels.y, chart.unit, y=True, zero=chart.unit == "%")
     gaps = [row for row in table if math.isnan(row["s"])]
     band, colour = {"y": y("l"), "y2": {"field": "h"}}, {"color": _ACCENT}
-    change = {"color": "var(--warn)", "strokeWidth": 2, "strokeDash": [2, 2]}
+    change = {"color": "var(--warn)", "strokeWidth": 2}
     return _view([
         _layer("rect", gaps, {"color": "var(--grid)", "opacity": 0.5}, x=x),
         _layer("rule", table, {"color": "var(--band)", "strokeWidth": 3}, x=x, **band),
@@ -167,6 +167,9 @@ def _course(chart: charts.TimeSeries) -> Spec:
         _layer("line", table, colour, x=x, y=y("s")),
         _layer("point", table, colour | {"size": 24}, x=x, y=y("s")),
         _layer("rule", [table[day] for day in chart.changes], change, x=x | {"bandPosition": 0}),
+        _layer("rule", [table[day] for day in chart.unsure],
+               {"color": _QUIET, "strokeWidth": 1, "strokeDash": [1, 3]},
+               x=x | {"bandPosition": 0}),
     ], 110, below=26)
 
 

@@ -78,6 +78,7 @@ class Section:
     warnings: tuple[str, ...] = ()  # what must not be overlooked
     # Texts and the files that they lead to, as seen from the page.
     links: Mapping[str, str] | None = None
+    folded: bool = False  # whether it is shown only to those who open "For statisticians"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +87,13 @@ class Page:
 
     title: str
     headline: str  # what was found, in a sentence or two
-    sections: Sequence[Section]
+    sections: Sequence[Section]  # those that are folded come last
     warnings: Sequence[str] = ()  # what must not be overlooked
     # Texts and the files that they lead to, as seen from the page.
     links: Mapping[str, str] | None = None
     tiles: bool = False  # whether sections stand beside each other where there is room
+    about: str = ""  # what was asked, and of which days
+    all_rows: str = ""  # the file beside the page that holds rows which it leaves out
 
     @property
     def charts(self) -> tuple[Chart, ...]:

@@ -45,6 +45,7 @@ from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,
     Provenance,
+    about_of,
     first_charts,
     metadata_of,
     privacy_section,
@@ -94,6 +95,7 @@ def joint_estimates(
         _headline(decoding),
         _sections(decoding, provenance, findings),
         warnings_in(findings),
+        about=about_of(provenance),
     )
     tables = [_cells_table(decoding, limit)]
     if decoding.table:
@@ -150,7 +152,7 @@ def _metadata(
 
 def _title(decoding: JointDecoding, provenance: Provenance | None) -> str:
     names = " and ".join(visible(each.name) for each in decoding.fields)
-    return f"{title_of(provenance)} of {names}"
+    return f"{title_of(provenance)}: {names}"
 
 
 def _sections(
@@ -174,8 +176,8 @@ def _sections(
         ]
     return (
         *sections,
-        Section("Summary", facts=as_facts(findings)),
         privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+        Section("Summary", facts=as_facts(findings), folded=True),
         provenance_section(provenance),
     )
 

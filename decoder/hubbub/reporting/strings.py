@@ -24,6 +24,7 @@ from hubbub.inference import (
     FloatArray,
     IntArray,
     p_value_counts,
+    share_interval,
 )
 from hubbub.reporting.charts import (
     Histogram,
@@ -54,6 +55,7 @@ from hubbub.reporting.wording import (
     SHARE_COLUMNS,
     UNCERTAIN,
     Provenance,
+    about_of,
     anomaly_findings,
     certainty,
     detected_finding,
@@ -62,6 +64,7 @@ from hubbub.reporting.wording import (
     forgery_finding,
     limit_finding,
     metadata_of,
+    percent,
     privacy_section,
     provenance_section,
     repeats_findings,
@@ -87,7 +90,7 @@ COLUMNS = ("string", *NUMBERS, "detected", "group")
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
 _NOTED = "yes *"
 _NAMED = 3  # of a group, besides its first string
-_IN_HEADLINE = 60  # characters of a string: the headline stays on two lines
+_IN_HEADLINE, _COLUMNS = 3, 40  # strings, and columns of each: the headline stays on two lines
 
 
 class Additions(NamedTuple):
@@ -120,6 +123,7 @@ def strings_estimates(
         headline(decoding),
         (first, *more.sections, *others),
         warnings_in(findings),
+        about=about_of(provenance),
     )
     rows = np.arange(len(decoding.candidates))
     if detected_only:
@@ -195,14 +199,21 @@ def _sections(
     honesty = Section(_HONEST, ("Not known: only counts were given, not single reports.",))
     if anomalies:
         honesty = Section(_HONEST, facts=as_facts(anomaly_findings(anomalies)))
+    tests = Section(
+        "Tests",
+        (_REFIT, _LEVEL),
+        charts=(p_values,) if p_values else (),
+        tables=_tests_tables(decoding),
+        folded=True,
+    )
     return (
         _found_section(decoding),
-        Section("Summary", facts=as_facts(findings)),
         unknown,
-        Section("Tests", (_LEVEL,), charts=(p_values,) if p_values else ()),
-        Section("Does the model fit?", charts=fit_charts),
         privacy_section(summary.epsilon_report, summary.epsilon_permanent),
         honesty,
+        Section("Summary", facts=as_facts(findings), folded=True),
+        tests,
+        Section("Does the model fit?", charts=fit_charts, folded=True),
         provenance_section(provenance),
     )
 
@@ -233,14 +244,18 @@ def label(decoding: Decoding, row: int) -> str:
 
 
 def _numbers_of(decoding: Decoding, rows: IntArray) -> dict[str, FloatArray]:
-    """Return the numbers of some rows that tables for people show."""
-    shares = {
-        "share": decoding.share,
-        "low": decoding.low,
-        "high": decoding.high,
-        "refit": decoding.constrained_share,
+    """Return the numbers of some rows that tables for people show: no share is below 0 or above 1.
+
+    Files have the estimates as they are, and of what wasn't detected the usual intervals.
+    """
+    share, found = decoding.share[rows], decoding.detected[rows]
+    low, high = share_interval(share, decoding.std_error[rows])
+    numbers = {
+        "share": np.clip(share, 0.0, 1.0),
+        "low": np.where(found, decoding.low[rows], low),
+        "high": np.where(found, decoding.high[rows], high),
+        "refit": decoding.constrained_share[rows],
     }
-    numbers = {name: values[rows] for name, values in shares.items()}
     counts = {
         f"count_{name}": values * decoding.summary.reports for name, values in numbers.items()
     }
@@ -364,16 +379,19 @@ def headline(decoding: Decoding) -> str:
             f"{asked}, and none was detected: none of these strings has "
             f"a share far above {summary.detection_limit:.2%}."
         )
-    largest = int(decoding.largest_detected()[0])
-    share, people = f"{decoding.share[largest]:.2%}", summary.repeats.estimand
-    found = f"{summary.detected:,} were detected" if summary.detected > 1 else "one was detected"
+    rows = decoding.largest_detected()[:_IN_HEADLINE].tolist()
+    named = [
+        f"{shortened(label(decoding, row), _COLUMNS)} {percent(float(decoding.share[row]))}"
+        for row in rows
+    ]
+    found = ", ".join(named)
+    if summary.detected > len(rows):
+        found += f" and {summary.detected - len(rows):,} more strings"
+    text = f"{found}: detected among {summary.candidates:,} in {summary.reports:,} reports."
+    if math.isnan(summary.unknown_share):
+        return text
     between = mass_interval(summary.unknown_share, summary.unknown_std_error)
-    which = "most often" if summary.detected > 1 else "it is"
-    name = shortened(label(decoding, largest), _IN_HEADLINE)
-    return (
-        f"{asked}: {found}, {which} “{name}” with {share} of "
-        f"the {people}; {between} of the {people} hold none of the detected."
-    )
+    return f"{text} {between} of the {summary.repeats.estimand} hold none of them."
 
 
 def _found_section(decoding: Decoding) -> Section:
@@ -387,13 +405,9 @@ def _found_section(decoding: Decoding) -> Section:
         [(label(decoding, row),) for row in rows.tolist()],
         _numbers_of(decoding, rows),
         (
-            ("count", "{count_share:,.0f}"),
-            (_INTERVAL, "{count_low:,.0f} … {count_high:,.0f}"),
-            ("share", "{share:.3%}"),
-            (_INTERVAL, "{low:.3%} … {high:.3%}"),
-            ("refit", "{refit:.3%}"),
-            ("p", "{p:.1e}"),
-            ("q", "{q:.1e}"),
+            ("share", "{share:.2%}"),
+            (_INTERVAL, "{low:.2%} … {high:.2%}"),
+            ("as a number of reports", "{count_share:,.0f}"),
         ),
         heads=("string",),
         last=(
@@ -402,7 +416,27 @@ def _found_section(decoding: Decoding) -> Section:
         ),
         n_rows=len(chosen),
     )
-    return Section("What was found", (_REFIT,), charts=(chart,), tables=(table,))
+    return Section("What was found", charts=(chart,), tables=(table,))
+
+
+def _tests_tables(decoding: Decoding) -> tuple[Table, ...]:
+    rows = decoding.largest_detected()[:ROWS_IN_REPORT]
+    if not len(rows):
+        return ()
+    return (
+        table_of(
+            "Tests of the detected strings",
+            [(label(decoding, row),) for row in rows.tolist()],
+            _numbers_of(decoding, rows) | {"error": decoding.std_error[rows]},
+            (
+                ("standard error", "{error:.3%}"),
+                ("refit", "{refit:.3%}"),
+                ("p", "{p:.1e}"),
+                ("q", "{q:.1e}"),
+            ),
+            heads=("string",),
+        ),
+    )
 
 
 def strongest_chart(decoding: Decoding) -> IntervalChart | None:

@@ -12,14 +12,22 @@ Invariant: a row is what it is in its own estimates; nothing is tested or correc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hubbub.inference import CONFIDENCE, LEAST_DAYS, AnomalyReport, Change, FloatArray, Trends
+from hubbub.inference import (
+    CONFIDENCE,
+    LEAST_DAYS,
+    Z_CONFIDENCE,
+    AnomalyReport,
+    Change,
+    FloatArray,
+    Trends,
+)
 from hubbub.reporting.charts import Labels, TimeSeries
 from hubbub.reporting.estimates import (
     Block,
@@ -38,11 +46,15 @@ from hubbub.reporting.estimates import (
 )
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
+    BOOLEAN,
     ERROR_RATES,
     SHARE_COLUMNS,
     Provenance,
+    about_of,
+    chance_text,
     first_charts,
     metadata_of,
+    percent,
     privacy_section,
     provenance_section,
     title_of,
@@ -119,7 +131,8 @@ def _page(
         for value, page in pages.items()
         for warning in page.warnings
     ]
-    return Page(f"{title} by {dimension}", headline, sections, warnings)
+    about = next(iter(pages.values())).about
+    return Page(f"{title} by {dimension}", headline, sections, warnings, about=about)
 
 
 _OF_CHANGES: dict[str, type] = {
@@ -154,11 +167,15 @@ _GAP = "·"
 _NO_CHANGE = "No change that chance might not have made."
 _COURSES = (
     f"Bands are {CONFIDENCE:.0%} intervals, each day by itself; grey days have too few reports. "
-    "Upright lines mark where another {} begins; the dashed line is what was found, changes and "
-    "weekly patterns."
+    "A red line marks a change; the dashed line is what was found, changes and weekly patterns."
+)
+_UNSURE = (
+    "A thin grey line marks what may be chance: among so many days and results, some are to be "
+    "expected, so they aren't announced."
 )
 _DAYS_IN_COLUMNS = 7  # a week fits on a terminal; more days are summed up
 _IN_HEADLINE = 60  # characters of a string: the headline stays on two lines
+_NAMED = 3  # series that the headline names
 CHARTS = 40
 """Most strings that are drawn."""
 
@@ -174,15 +191,16 @@ class _Quantity(NamedTuple):
     error: str
 
     def shown(self, value: float) -> str:
-        """Return a value as text; a dot where nothing is known."""
-        return _GAP if np.isnan(value) else self.form.format(value)
+        """Return a value as text, a share between 0 and 1; a dot where nothing is known."""
+        shown = value if self is _NUMBER else min(max(value, 0.0), 1.0)
+        return _GAP if np.isnan(value) else self.form.format(shown)
 
     def differing(self, value: float) -> str:
         """Return a signed difference as text; a dot where nothing is known."""
         return _GAP if np.isnan(value) else self.difference.format(value)
 
 
-_SHARE = _Quantity("share", 100.0, "%", "{:.2%}", "{:+.3%}", "{:.3%}")
+_SHARE = _Quantity("share", 100.0, "%", "{:.2%}", "{:+.2%}", "{:.2%}")
 _NUMBER = _Quantity("estimate", 1.0, "", "{:.4g}", "{:+.3g}", "{:.2g}")
 
 
@@ -197,29 +215,39 @@ def trends_estimates(
     *,
     findings: Sequence[Finding] = (),
     limit: int = 40,
+    looks: int = 1,
 ) -> Estimates:
-    """Return strings, categories or statistics day by day, series by series; unknown mass last."""
-    order = series_order(trends)
+    """Return strings, categories or statistics day by day, series by series; unknown mass last.
+
+    `looks`: among how many such results chance may mark a change with a probability of at most
+    half of alpha; if above 1, what is less sure is marked as such.
+    """
+    every = series_order(trends)
+    mirrored = trends.followed == BOOLEAN and not trends.has_unknown
+    order = every[1:] if mirrored else every  # what people are shown
     summary = trends.pooled.summary
+    bound = summary.alpha / (2 * max(len(every), 1) * looks) if looks > 1 else 1.0
     of_all = (*_day_findings(trends, order), *findings)
-    changes = (*_change_findings(trends, order), *_weekly_findings(trends, order))
+    changes = (*_change_findings(trends, order, bound), *_weekly_findings(trends, order))
     page = Page(
-        f"{title_of(provenance)} day by day",
-        _headline(trends, order),
+        f"{title_of(provenance)}, day by day",
+        _headline(trends, order, bound),
         (
-            _changes(trends, order),
-            _courses(trends, order),
-            Section("Summary of all days", facts=as_facts(of_all)),
+            _changes(trends, order, bound),
+            _courses(trends, order, bound),
             privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+            _changes_in_full(trends, order),
+            Section("Summary of all days", facts=as_facts(of_all), folded=True),
             provenance_section(provenance),
         ),
         warnings_in(of_all),
+        about=about_of(provenance),
     )
     return Estimates(
-        columns=_columns(trends, order),
+        columns=_columns(trends, every),
         keys=("day", "kind", trends.kind) if trends.has_unknown else ("day", trends.kind),
         findings=(*of_all, *changes),
-        metadata=metadata_of(summary, anomalies, provenance) | _by_day(trends, order),
+        metadata=metadata_of(summary, anomalies, provenance) | _by_day(trends, every, bound),
         view=(_table(trends, order, limit), Line(""), as_facts(of_all)),
         page=page,
         charts=first_charts(page),
@@ -274,8 +302,8 @@ def _each(texts: list[str], times: int) -> list[str]:
     return [text for text in texts for _ in range(times)]
 
 
-def _by_day(trends: Trends[Any], order: list[int]) -> dict[str, object]:
-    """Return the days and the series, for programs."""
+def _by_day(trends: Trends[Any], order: list[int], bound: float) -> dict[str, object]:
+    """Return the days and the series, for programs; a change is sure by its p-value, its own."""
     days = zip(trends.days, trends.reports, trends.decoded, strict=True)
     return {
         "min_reports": trends.min_reports,
@@ -290,7 +318,13 @@ def _by_day(trends: Trends[Any], order: list[int]) -> dict[str, object]:
                 "p_value": float(trends.found.p_value[column]),
                 "q_value": float(trends.found.q_value[column]),
                 "changes": [
-                    {"form": change.form, **asdict(change), **_dates(trends, change)}
+                    {
+                        "form": change.form,
+                        **asdict(change),
+                        **_dates(trends, change),
+                        "sure": change.p_value <= bound,
+                        "text": describe_change(trends, change),
+                    }
                     for change in trends.found.changes[column]
                 ],
                 "weekly": {
@@ -330,7 +364,7 @@ def _has_pattern(trends: Trends[Any], column: int) -> bool:
 def _day_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
     """Return how many days were decoded, and how many series changed."""
     summary = trends.pooled.summary
-    changed = sum(bool(each) for each in trends.found.changes)
+    changed = sum(bool(trends.found.changes[column]) for column in order)
     rate = ERROR_RATES[summary.correction].replace("detection", "change")
     text = f"{changed:,} of {len(order):,} series at a {rate} of at most {summary.alpha:g}"
     found = [
@@ -345,18 +379,23 @@ def _day_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _change_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
-    """Return one sentence for each series that changed; its value is the days."""
+def _change_findings(trends: Trends[Any], order: list[int], bound: float) -> tuple[Finding, ...]:
+    """Return one sentence for each series that surely changed; its value is the days."""
     return tuple(
         Finding(
             "change",
             "",
-            f"{_name(trends, column)}: {describe_changes(trends, column)}",
-            [f"{trends.days[change.day]}" for change in trends.found.changes[column]],
+            ("" if len(order) == 1 else f"{_name(trends, column)}: ")
+            + "; ".join(describe_change(trends, each) for each in sure),
+            [f"{trends.days[change.day]}" for change in sure],
         )
         for column in order
-        if trends.found.changes[column]
+        if (sure := _sure(trends, column, bound))
     )
+
+
+def _sure(trends: Trends[Any], column: int, bound: float) -> list[Change]:
+    return [each for each in trends.found.changes[column] if each.p_value <= bound]
 
 
 def _weekly_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
@@ -372,12 +411,14 @@ def _weekly_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ..
     return tuple(found)
 
 
-def _courses(trends: Trends[Any], order: list[int]) -> Section:
+def _courses(trends: Trends[Any], order: list[int], bound: float) -> Section:
     shown = _largest(trends, order, CHARTS)
-    words = [_COURSES.format(_quantity(trends).word)] if order else []
+    words = [_COURSES] if order else []
+    if any(each.p_value > bound for column in shown for each in trends.found.changes[column]):
+        words.append(_UNSURE)
     if len(order) > len(shown):
-        words.append(f"{len(order) - len(shown):,} more are in CSV, JSON and Parquet.")
-    charts = tuple(_course(trends, column, index) for index, column in enumerate(shown))
+        words.append(f"{len(order) - len(shown):,} more aren't drawn.")
+    charts = tuple(_course(trends, column, index, bound) for index, column in enumerate(shown))
     return Section("Day by day", tuple(words), charts=charts)
 
 
@@ -443,16 +484,29 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
     )
 
 
+def describe_change(trends: Trends[Any], change: Change) -> str:
+    """Return a change in words: "2.4% → 7.6% since 21 November"."""
+    share = _quantity(trends) is _SHARE
+    before, after = (
+        percent(each) if share else _NUMBER.shown(each) for each in (change.before, change.after)
+    )
+    first = _day(trends, change.day)
+    if change.last is None:
+        return f"{before} → {after} since {first}"
+    if change.last == change.day:
+        return f"{after} on {first}, {before} otherwise"
+    return f"{after} from {first} to {_day(trends, change.last)}, {before} otherwise"
+
+
+def _day(trends: Trends[Any], place: int) -> str:
+    """Return a day in words, with its year if that isn't the last day's."""
+    day = trends.days[place]
+    return f"{day:%-d %B}" if day.year == trends.days[-1].year else f"{day:%-d %B %Y}"
+
+
 def describe_changes(trends: Trends[Any], column: int) -> str:
-    """Return the days on which, or from which on, a series is another, and by how much."""
-    shown = _quantity(trends).shown
-    words = []
-    for change in trends.found.changes[column]:
-        day, last = _dates(trends, change).values()
-        until = {"shift": "", "spike": " alone", "stretch": f" until {last}"}[change.form]
-        sign = "▲" if change.after > change.before else "▼"
-        words.append(f"{day}{until} {sign} {shown(change.before)} to {shown(change.after)}")
-    return ", ".join(words)
+    """Return all changes of a series in words."""
+    return "; ".join(describe_change(trends, each) for each in trends.found.changes[column])
 
 
 def _week(trends: Trends[Any], column: int) -> str:
@@ -491,30 +545,67 @@ def day_counts(trends: Trends[Any]) -> str:
     return text
 
 
-def _headline(trends: Trends[Any], columns: list[int]) -> str:
-    """Return what was found, in a sentence."""
-    changed = [column for column in columns if trends.found.changes[column]]
-    days = f"From {trends.days[0]} to {trends.days[-1]}"
-    if not columns:
-        return f"{days} no string was detected, so there is nothing to follow."
-    detected = "detected " if trends.has_unknown else ""
-    followed = f"{days} {len(trends.followed):,} {detected}{_PLURALS[trends.kind]} were followed"
-    weekly = sum(_has_pattern(trends, column) for column in columns)
-    if weekly:
-        followed += f", {weekly:,} of {len(columns):,} series with a weekly pattern"
+def _headline(trends: Trends[Any], order: list[int], bound: float) -> str:
+    """Return what changed, in a sentence."""
+    changed = [column for column in order if _sure(trends, column, bound)]
+    if not order:
+        return "No string was detected, so there is nothing to follow."
+    followed = f"{len(trends.followed):,} {'detected ' if trends.has_unknown else ''}"
+    followed += f"{_PLURALS[trends.kind]} were followed"
+    weekly = sum(_has_pattern(trends, column) for column in order)
+    also = f" {weekly:,} of {len(order):,} series have a weekly pattern." if weekly else ""
     if not changed:
-        return f"{followed}; no {_quantity(trends).word} changed by more than chance might."
-    first = changed[0]
-    named = trends.name(first)
-    name = "the unknown mass" if named is None else f"“{shortened(visible(named), _IN_HEADLINE)}”"
-    most = "among them" if len(changed) > 1 else "it is"
-    return (
-        f"{followed}; {len(changed):,} of {len(columns):,} series changed, {most} {name}: "
-        f"{describe_changes(trends, first)}."
+        unchanged = f"no {_quantity(trends).word} changed by more than chance might"
+        if len(order) == 1:
+            return f"{unchanged.capitalize()}.{also}"
+        return f"{followed}; {unchanged}.{also}"
+    named = []
+    for column in changed[:_NAMED]:
+        name = "" if len(order) == 1 else f"{shortened(_name(trends, column), _IN_HEADLINE)}: "
+        changes = (describe_change(trends, each) for each in _sure(trends, column, bound))
+        named.append(f"{name}{'; '.join(changes)}")
+    counted = "" if len(order) == 1 else f"{len(changed):,} of {len(order):,} series changed. "
+    return f"{counted}{'; '.join(named)}.{also}"
+
+
+def _changes(trends: Trends[Any], order: list[int], bound: float) -> Section:
+    """Return what surely changed, how sure that is, and weekly patterns."""
+    quantity = _quantity(trends)
+    rows = tuple(
+        (
+            _name(trends, column),
+            describe_change(trends, change),
+            f"{100 * (change.after - change.before):+.2f} ± {100 * _half(change):.2f} points"
+            if quantity is _SHARE
+            else f"{change.after - change.before:+.3g} ± {_half(change):.2g}",
+            chance_text(change.p_value),
+        )
+        for column in order
+        for change in _sure(trends, column, bound)
     )
+    heads = (
+        *(Heading(each, "left") for each in (trends.kind, "what changed")),
+        *map(Heading, ("difference", "chance of it if nothing had changed")),
+    )
+    weekly = tuple(
+        (_name(trends, column), *map(quantity.differing, trends.found.weekday_effect[:, column]))
+        for column in order
+        if _has_pattern(trends, column)
+    )
+    tables = [Table("Changes", heads, rows)] if rows else []
+    if weekly:
+        title = "Weekly patterns: differences from the mean over weekdays"
+        tables.append(Table(title, headings(trends.kind, *_WEEKDAYS), weekly))
+    return Section("What changed", () if rows else (_NO_CHANGE,), tables=tuple(tables))
 
 
-def _changes(trends: Trends[Any], order: list[int]) -> Section:
+def _half(change: Change) -> float:
+    """Return half the width of the interval of a change."""
+    return Z_CONFIDENCE * change.std_error
+
+
+def _changes_in_full(trends: Trends[Any], order: list[int]) -> Section:
+    """Return all changes that were found, also those that may be chance."""
     quantity = _quantity(trends)
     rows = tuple(
         (
@@ -523,8 +614,7 @@ def _changes(trends: Trends[Any], order: list[int]) -> Section:
             *(day or "" for day in _dates(trends, change).values()),
             quantity.shown(change.before),
             quantity.shown(change.after),
-            quantity.differing(change.after - change.before)
-            + f" ± {quantity.error.format(change.std_error)}",
+            quantity.error.format(change.std_error),
             f"{change.p_value:.1e}",
             f"{trends.found.q_value[column]:.1e}",
         )
@@ -533,29 +623,17 @@ def _changes(trends: Trends[Any], order: list[int]) -> Section:
     )
     heads = headings(
         trends.kind,
-        *("change", "from", "until", "before", "after", "difference and its error"),
-        *("p", "series' q"),
+        *("change", "from", "until", "before", "after", "standard error", "p", "series' q"),
     )
-    weekly = tuple(
-        (
-            _name(trends, column),
-            *map(quantity.differing, trends.found.weekday_effect[:, column]),
-            f"{trends.found.weekly_q_value[column]:.1e}",
-        )
-        for column in order
-        if _has_pattern(trends, column)
-    )
-    weekdays = headings(trends.kind, *_WEEKDAYS, "q")
-    tables = [Table("Changes", heads, rows)] if rows else []
-    if weekly:
-        title = "Weekly patterns: differences from the mean over weekdays"
-        tables.append(Table(title, weekdays, weekly))
-    return Section("What changed", () if rows else (_NO_CHANGE,), tables=tuple(tables))
+    tables = (Table("All changes that were found", heads, rows),) if rows else ()
+    return Section("Tests", () if rows else (_NO_CHANGE,), tables=tables, folded=True)
 
 
-def _course(trends: Trends[Any], column: int, index: int) -> TimeSeries:
-    quantity = _quantity(trends)
+def _course(trends: Trends[Any], column: int, index: int, bound: float) -> TimeSeries:
+    quantity, found = _quantity(trends), trends.found.changes[column]
     ends = [values[:, column] for values in (trends.share, trends.low, trends.high)]
+    if quantity is _SHARE:
+        ends = [np.clip(each, 0.0, 1.0) for each in ends]
     expected = trends.found.expected[:, column]
     share, low, high, expected = (quantity.factor * values for values in (*ends, expected))
     days = tuple(f"{day}" for day in trends.days)
@@ -563,27 +641,28 @@ def _course(trends: Trends[Any], column: int, index: int) -> TimeSeries:
         (day, f"{reports:,}", *(quantity.shown(float(each)) for each in numbers))
         for day, reports, *numbers in zip(days, trends.reports, *ends, strict=True)
     )
-    starts = {change.day for change in trends.found.changes[column]}
-    returns = {
-        change.last + 1 for change in trends.found.changes[column] if change.last is not None
-    }
-    changes = tuple(sorted(starts | returns))
-    known = trends.share[~np.isnan(trends.share[:, column]), column]
+    known = ends[0][~np.isnan(ends[0])]
     described = "Not estimated on any day."
     if len(known):
-        described = (
-            f"From {quantity.shown(known[0])} on the first day to {quantity.shown(known[-1])} on "
-            f"the last, between {quantity.shown(known.min())} and {quantity.shown(known.max())}. "
-        )
-        changed = describe_changes(trends, column)
-        described += f"Changed on {changed}." if changed else _NO_CHANGE
+        sure = "; ".join(describe_change(trends, each) for each in found if each.p_value <= bound)
+        described = f"{sure}." if sure else _NO_CHANGE
+        described += f" Daily estimates from {quantity.shown(known.min())} to "
+        described += f"{quantity.shown(known.max())}."
         week = _week(trends, column)
         described += f" Monday to Sunday: {week}." if week else ""
     labels = Labels(f"course-{index}", _name(trends, column), described, y=quantity.word)
     header = ("day", "reports", quantity.word, "from", "to")
+    marks = _marked_days(each for each in found if each.p_value <= bound)
+    unsure = _marked_days(each for each in found if each.p_value > bound)
     return TimeSeries(
-        labels, days, share, low, high, expected, changes, header, rows, quantity.unit
+        labels, days, share, low, high, expected, marks, header, rows, quantity.unit, unsure
     )
+
+
+def _marked_days(changes: Iterable[Change]) -> tuple[int, ...]:
+    """Return the first days of changes, and those on which stretches are over."""
+    ends = {end for each in changes for end in (each.day, each.last and each.last + 1)}
+    return tuple(sorted(end for end in ends if end is not None))
 
 
 def _name(trends: Trends[Any], column: int) -> str:

@@ -7,6 +7,7 @@ sent are shown as `hubbub.reporting.text` makes them visible.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import math
@@ -29,12 +30,15 @@ from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import POWER
 from hubbub.protocol import counted
 from hubbub.reporting.charts import Chart
-from hubbub.reporting.estimates import Finding, Level, Page, Section, Table, as_facts, headings
+from hubbub.reporting.estimates import Finding, Heading, Level, Page, Section, Table, as_facts
 from hubbub.reporting.text import visible
 from hubbub.storage import resolve, storage_errors
 
 SEED = "none: decoding is deterministic"
 _PACKAGES = ("hubbub", "numpy", "scipy")
+_OF_PAGES = {"title", "about"}
+BOOLEAN = ("false", "true")
+"""Two categories that people are shown as one row, the share of true: the other is its mirror."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +69,17 @@ class Provenance:
     days: str  # the UTC days that were decoded
     sources: tuple[Source, ...]
     seed: str = SEED
+    # For pages alone: the metric and the slice of its reports; what it asks, and the days.
+    title: str = ""
+    about: str = ""
 
     def made_by(self, method: str) -> Provenance:
         """Return the provenance of what a method, in words, made."""
         return replace(self, settings={**self.settings, "method": method})
 
     def as_json(self) -> dict[str, object]:
-        """Return all of it as JSON can hold it."""
-        return asdict(self)
+        """Return all of it as JSON can hold it, without what only pages show."""
+        return {name: each for name, each in asdict(self).items() if name not in _OF_PAGES}
 
 
 def canonical(parameters: Mapping[str, float]) -> bytes:
@@ -133,9 +140,39 @@ SHARE_COLUMNS = (
 
 
 def title_of(provenance: Provenance | None) -> str:
-    """Return a page's title, which names the metric if it is known."""
-    of_metric = f" of {visible(provenance.metric)}" if provenance else ""
-    return f"What the reports{of_metric} say"
+    """Return a page's title: the metric, and the slice of its reports."""
+    return visible((provenance.title or provenance.metric) if provenance else "Reports")
+
+
+def about_of(provenance: Provenance | None) -> str:
+    """Return what the metric asks, and the days that its page is about."""
+    return provenance.about if provenance else ""
+
+
+def days_text(first: dt.date, last: dt.date) -> str:
+    """Return days in words: "1 to 28 November 2026"."""
+    if first == last:
+        return f"{last:%-d %B %Y}"
+    start = f"{first:%-d}"
+    if first.month != last.month or first.year != last.year:
+        start += f" {first:%B}"
+    if first.year != last.year:
+        start += f" {first:%Y}"
+    return f"{start} to {last:%-d %B %Y}"
+
+
+def percent(share: float) -> str:
+    """Return a share for a sentence: two or three digits, and never below 0% or above 100%."""
+    share = min(max(share, 0.0), 1.0)
+    digits = 1 if share >= 0.01 or share == 0 else 2 if share >= 0.001 else 3
+    return f"{share:.{digits}%}"
+
+
+def chance_text(p_value: float) -> str:
+    """Return in words how often chance alone would show as much."""
+    if p_value < 1e-6:
+        return "less than 1 in a million"
+    return f"{p_value:.2g}" if p_value > 0.1 else f"about 1 in {float(f'{1 / p_value:.2g}'):,.0f}"
 
 
 def metadata_of(
@@ -371,7 +408,7 @@ def provenance_section(provenance: Provenance | None) -> Section:
     """Return where the result comes from."""
     title = "Where this comes from"
     if provenance is None:
-        return Section(title, ("Not recorded.",))
+        return Section(title, ("Not recorded.",), folded=True)
     version = provenance.metric_version
     facts = {
         "metric": provenance.metric + (f", version {version}" if version is not None else ""),
@@ -383,10 +420,12 @@ def provenance_section(provenance: Provenance | None) -> Section:
         "versions": ", ".join(f"{name} {text}" for name, text in provenance.versions.items()),
     }
     sources = tuple((s.role, s.name, s.sha256) for s in provenance.sources)
-    tables = (Table("Inputs", headings("input", "name", "SHA-256"), sources),)
+    heads = tuple(Heading(each, "left") for each in ("input", "name", "SHA-256"))
+    tables = (Table("Inputs", heads, sources),)
     return Section(
         title,
         ("The same inputs, settings and versions give this page again, to the byte.",),
         facts,
         tables=tables,
+        folded=True,
     )

@@ -17,6 +17,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -186,6 +187,7 @@ DECODED: dict[str, Writer] = {
     ".html": _drawn("write_html"),
 }
 """Formats of what is decoded, by suffix."""
+_HAVE_ALL_ROWS = {".csv", ".json", ".parquet"}
 PICTURES: dict[str, Writer] = {
     ".png": _drawn("write_png"),
     ".svg": _drawn("write_svg"),
@@ -241,6 +243,10 @@ def write_results(
 def write_files(result: Estimates, outputs: Sequence[str], csv: Writer = write_csv) -> None:
     """Write every file, and nothing to standard output; otherwise as `write_results`."""
     writers = DECODED | PICTURES | {".csv": csv}
+    rows = [path for path in outputs if Path(path).suffix in _HAVE_ALL_ROWS]
+    if rows and result.page is not None:
+        page = replace(result.page, all_rows=Path(rows[0]).name)
+        result = replace(result, page=page)
     for path in outputs:
         if path != STDOUT:
             writer = writers.get(Path(path).suffix)

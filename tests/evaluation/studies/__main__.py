@@ -47,6 +47,7 @@ STUDIES = {
     "subsets": cells.SUBSETS,
     "trends": trends.STUDY,
     "trends-eight-weeks": trends.EIGHT,
+    "trends-months": trends.MONTHS,
     "trends-whole": trends.WHOLE,
 }
 

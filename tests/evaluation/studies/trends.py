@@ -350,6 +350,68 @@ LONG_ONE_TIME_SCENARIOS = tuple(
                    _OF_BOTH[0][1], what=replace(what, taker=1))
     for words, what in OF_EIGHT_WEEKS.items()
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """Four weeks of a yes-or-no question whose share doesn't change, but for weekends or one day.
+
+    A mark is false unless it is a spike or stretch that holds the spike's day. What a standing
+    report announces has a p-value below half of alpha over both series and 30 results.
+    """
+
+    name: str
+    weekend: float = 0.0  # how much more of the share there is at weekends
+    spike: float = 0.0  # added to the share of day 17
+    n: int = 2_500
+    work = 0.05
+
+    def run(self, number: int) -> MonthMarks:
+        rng, params = np.random.default_rng([9, number]), ONCE.params
+        by_day = {}
+        for day, size in enumerate(sizes(self.n, rng, 28)):
+            share = 0.04 * (1 + self.weekend * (day % 7 >= 5)) + self.spike * (day == 16)
+            true = rng.binomial(size, share)
+            ones = np.zeros((1, params.k), dtype=np.int64)
+            ones[0] = rng.binomial(size, params.p, params.k)
+            ones[0, 0] = rng.binomial(true, params.q) + rng.binomial(size - true, params.p)
+            by_day[FIRST + dt.timedelta(days=day)] = CohortCounts(np.array([size]), ones)
+        changes = decode_category_days(by_day, ONCE).found.changes[1]
+        false = [
+            each
+            for each in changes
+            if not (self.spike and each.last is not None and each.day <= 16 <= each.last)
+        ]
+        announced = 0.05 / (2 * 2 * 30)
+        return MonthMarks(
+            false_mark=float(bool(false)),
+            false_announced=float(any(each.p_value <= announced for each in false)),
+            spike_found=float(len(false) < len(changes)) if self.spike else np.nan,
+        )
+
+
+class MonthMarks(NamedTuple):
+    """What one month's trends marked, each 0 or 1; nan where there is no spike."""
+
+    false_mark: float
+    false_announced: float
+    spike_found: float
+
+
+ONCE = make_metric(
+    metric_type=BooleanType(), params=make_params(8, 1, 1, f=0.0, p=0.25, q=0.75)
+)._replace(mode="once", period_days=1)
+MONTHS = Study(
+    "Constant months: false marks, and those that would be announced",
+    "Months of a yes-or-no question with a week's rhythm, and with a spike of one day.",
+    lambda: (
+        Month("nothing"),
+        Month("60% more at weekends", weekend=0.6),
+        Month("60% more at weekends, 15 points more on day 17", weekend=0.6, spike=0.15),
+    ),
+    {"what happens": lambda case, _: case.name, **means(*MonthMarks._fields)},
+    runs=200,
+)
 _COLUMNS = {"what happens": lambda case, _: case.name, **means(*MarkedChanges._fields)}
 STUDY = Study(
     "Trends: false marks, coverage, and changes that are found",

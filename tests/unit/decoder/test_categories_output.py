@@ -61,6 +61,18 @@ def test_csv_has_a_row_a_category_in_the_registrys_order(case):
         assert 0 <= float(line["prop_low"]) < float(line["prop_high"]) <= 1
 
 
+def test_a_boolean_is_one_row_for_people_and_two_in_files():
+    result = categories_estimates(decoded(boolean(0.3, 20_000, LOOSE)))
+    rows = [line for line in shown(result).splitlines() if line.startswith("│")]
+    assert [row.split()[1] for row in rows] == ["true"]
+    assert len(list(csv.DictReader(io.StringIO(csv_of(result))))) == 2
+    page = html_of(result)
+    main, folded = page.split("For statisticians")
+    assert ">false<" not in main
+    assert "from 20,000 reports" in main
+    assert ">false<" in folded
+
+
 def test_category_names_survive_csv_and_dont_command_the_terminal():
     decoding = decoded(ENUM)
     lines = csv.reader(io.StringIO(to_csv(decoding), newline=""))
@@ -85,7 +97,7 @@ def test_quantile_that_may_be_anything_is_told_so_in_the_page_as_on_the_terminal
     unknown = replace(first, low=-math.inf, high=math.inf)
     ordinal_ = replace(decoding.ordinal, quantiles=(unknown, *others))
     result = categories_estimates(replace(decoding, ordinal=ordinal_))
-    assert "<td>anything</td>" in html_of(result)
+    assert ">anything</td>" in html_of(result)
     assert "anything" in shown(result)
 
 

@@ -141,12 +141,11 @@ def test_csv_json_and_parquet_agree(trends):
 
 def test_table_and_page_speak_of_categories(trends):
     text = shown(result_of(trends))
-    assert "2026-11-07 ▼" in text
+    assert "since 7 November" in text
     assert "2 of 4 series" in text
     assert "unknown" not in text
     page = Page(html_of(result_of(trends)))
     assert_accessible(page)
     assert_self_contained(page)
-    headline = page.texts["p"][0]
-    assert "4 categories were followed; 2 of 4 series changed" in headline
+    assert "2 of 4 series changed. 0: " in page.texts["p"][0]
     assert len(page.all("svg")) == 4

@@ -175,7 +175,7 @@ def test_people_see_the_mean_with_its_interval_and_range(estimates):
     html = html_of(estimates)
     assert_self_contained(Page(html))
     assert_accessible(Page(html))
-    assert "the mean is estimated at" in html
+    assert "The mean is " in html
     assert "the estimated mean could move by at most" in html
 
 
@@ -214,6 +214,6 @@ def test_days_are_written_in_the_metrics_unit_and_without_counts(trends):
     assert "no share" not in text
     html = html_of(found)
     assert_accessible(Page(html))
-    assert "2 statistics were followed" in html
+    assert "1 of 2 series changed. mean: " in html
     assert parquet_of(found)
     assert json.loads(json_of(found))["series"][0]["changes"][0]["day"] == "2026-11-06"

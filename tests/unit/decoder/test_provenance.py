@@ -48,7 +48,7 @@ def test_every_input_and_setting_is_named_without_its_folder(tmp_path):
     told = decoded(tmp_path, *listed, "--alpha", "0.01", "--since", "2026-10-01")
     assert told["metric"] == "homepage"
     assert told["metric_version"] == 1
-    assert told["days"] == "2026-10-01 to the last"
+    assert told["days"] == "2026-10-01 to 2026-11-01"
     assert told["seed"] == "none: decoding is deterministic"
     assert str(tmp_path) not in json.dumps(told)
     settings, versions, sources = told["settings"], told["versions"], told["sources"]

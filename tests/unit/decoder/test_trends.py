@@ -95,7 +95,7 @@ def test_nothing_detected_leaves_nothing_to_follow():
     assert nothing.followed == ()
     assert csv_of(trends_estimates(nothing)) == ",".join(TYPES) + "\n"
     assert json.loads(json_of(trends_estimates(nothing)))["rows"] == []
-    assert "no string was detected" in page_of(nothing).html
+    assert "No string was detected" in page_of(nothing).html
     assert "Shares day by day" in table_of(nothing)
 
 
@@ -123,7 +123,7 @@ def test_csv_json_and_parquet_agree(trends):
     assert [cut["day"] for cut in rising["changes"]] == ["2026-11-06"]
     said = [each for each in document["findings"] if each["code"] == "change"]
     assert [each["value"] for each in said] == [["2026-11-06"], ["2026-11-06"]]
-    assert said[0]["text"].startswith("rising: 2026-11-06 ▲ ")
+    assert said[0]["text"] == "rising: 21.8% → 40.7% since 6 November"
 
 
 def table_of(trends: Trends[Decoding]) -> str:
@@ -132,7 +132,7 @@ def table_of(trends: Trends[Decoding]) -> str:
 
 def test_table_shows_courses_gaps_and_changes(trends):
     text = table_of(trends)
-    assert "2026-11-06 ▲" in text
+    assert "→ 40.7% since 6 November" in text
     assert "6 of 8 decoded; the others have fewer than 1,000 reports each: 2026-11-03" in text
     assert r"<script>\u202e" in text
     assert "\u202e" not in text
@@ -166,7 +166,7 @@ def test_weekly_pattern_is_shown_by_weekday_beside_a_spike(weekly):
     """Within 4.9 standard errors, seven weekdays: P(false alarm) < 1e-5; seeded."""
     text = table_of(weekly)
     assert "Monday to Sunday" in text
-    assert "2026-11-18 alone ▲" in text
+    assert "on 18 November, " in text
     document = json.loads(json_of(result_of(weekly)))
     assert [each["value"] for each in document["findings"] if each["code"] == "weekly"] == [1]
     one, other = (each["weekly"] for each in document["series"])
@@ -183,6 +183,18 @@ def test_weekly_pattern_is_shown_by_weekday_beside_a_spike(weekly):
     assert "Weekly patterns" in page.html
     dashed = [each for each in page.all("path") if each.get("stroke-dasharray") == "5,3"]
     assert len([each for each in dashed if each.get("d")]) == 1
+
+
+def test_what_chance_may_have_made_is_marked_otherwise_and_not_said(trends):
+    """The first change's p-value is above a bound for so many looks."""
+    sure = trends_estimates(trends, looks=10)
+    unsure = trends_estimates(trends, looks=10**300)
+    for result, stroke in ((sure, "var(--warn)"), (unsure, "var(--quiet)")):
+        lines = [each.get("stroke") for each in Page(html_of(result)).all("line")]
+        marks = [each for each in lines if each in {"var(--warn)", "var(--quiet)"}]
+        assert marks == [stroke] * 2
+    assert [each.code for each in sure.findings].count("change") == 2
+    assert "change" not in [each.code for each in unsure.findings]
 
 
 def page_of(trends: Trends[Decoding]) -> Page:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+import re
 import secrets
 import shutil
 from pathlib import Path
@@ -177,10 +178,22 @@ def test_news_is_told_once_on_the_day_it_is_sure(watched):
 def test_index_shows_the_news(watched):
     folder = watched.path / "results"
     page = (folder / "index.html").read_text(encoding="utf-8")
-    assert "word 4 is newly detected" in page
+    assert "word 4 is new: " in page
+    assert "since 11 November" in page
     for link in ("words/2024-11-12.html", "theme/2024-11-12-by-day.html"):
         assert f'href="{link}"' in page
         assert (folder / link).exists()
+
+
+def test_a_tile_shows_the_share_now_and_not_the_average_over_a_change(watched, tmp_path):
+    """Half have theme "c" on the last two of six days; 0.1 is over 6 of their standard errors."""
+    folder = Folder(tmp_path, "leave_out = ['words']\ndays = 6\ncatch_up = 1\n")
+    folder.fill_like(watched)
+    folder.watch()
+    page = (tmp_path / "results" / "index.html").read_text(encoding="utf-8")
+    (now,) = re.findall(r'>c</th><td data-head="share now">([0-9.]+)%', page)
+    shares = read_result(tmp_path / "results", "theme", LAST).shares()
+    assert float(now) > 100 * shares["c"][0] + 10
 
 
 def test_metric_without_reports_waits(watched, tmp_path):
@@ -207,7 +220,7 @@ def test_what_fails_is_told_and_the_rest_is_made(watched, tmp_path):
 
 
 def test_candidate_that_is_listed_later_is_not_called_new(watched, tmp_path):
-    """It was there all the time: it is a fact that it is detected now."""
+    """It was there all the time."""
     folder = Folder(
         tmp_path, f"leave_out = ['theme']\n{_TWO.replace('catch_up = 6', 'catch_up = 1')}"
     )
@@ -217,7 +230,8 @@ def test_candidate_that_is_listed_later_is_not_called_new(watched, tmp_path):
     (tmp_path / "words.txt").write_text("word 3\nword 4\nword 5\n", encoding="utf-8")
     folder.watch(_DAYS[3])
     result = read_result(tmp_path / "results", "words", _DAYS[3])
-    assert [(each.code, each.level) for each in result.news] == [(news.NEW, Level.FACT)]
+    assert "word 3" in result.names()
+    assert result.news == ()
 
 
 def test_damaged_rows_of_the_newest_result_are_named_and_all_else_is_shown(watched, tmp_path):
@@ -322,25 +336,16 @@ def test_first_day_says_when_there_will_be_results(watched, tmp_path):
 
 
 def test_change_that_moves_by_a_day_is_the_same():
-    def series(day: str, p_value: float) -> list[dict[str, object]]:
-        change = {"form": "shift", "before": 0.1, "after": 0.2, "day": day, "p_value": p_value}
-        return [{"kind": "string", "string": "a", "changes": [change]}]
+    def new(day: str, sure: bool, announced: Any) -> list[str]:
+        change = {"before": 0.1, "after": 0.2, "day": day, "sure": sure, "text": "10% → 20%"}
+        series = [{"kind": "string", "string": "a", "changes": [change]}]
+        return [each.text for each in news.newly_changed(series, announced)]
 
-    def levels(now: Any, before: Any, announced: Any) -> list[Level]:
-        return [each.level for each in news.newly_changed(now, before, announced, 1e-3)]
-
-    doubtful, sure, other = (
-        series("2026-11-05", 0.01),
-        series("2026-11-07", 1e-4),
-        series("2026-11-12", 1e-5),
-    )
     told = [("a", True, "2026-11-05")]
-    assert levels(doubtful, [], []) == [Level.FACT]
-    assert levels(doubtful, doubtful, []) == []
-    assert levels(sure, doubtful, []) == [Level.WARNING]
-    assert levels(sure, doubtful, told) == []
-    assert levels(sure, [], told) == []  # though a result without days came between
-    assert levels(other, sure, told) == [Level.WARNING]
+    assert new("2026-11-05", False, []) == []
+    assert new("2026-11-07", True, []) == ["10% → 20%"]
+    assert new("2026-11-07", True, told) == []
+    assert new("2026-11-12", True, told) == ["10% → 20%"]
 
 
 def test_question_that_changes_is_not_compared(watched, tmp_path):

@@ -72,22 +72,24 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
     from hubbub.decoder.watching.index import write_overview
     from hubbub.decoder.watching.news import tell
     from hubbub.decoder.watching.options import load_watch
-    from hubbub.decoder.watching.results import Result, reports_in
-    from hubbub.protocol import Option, OptionError
+    from hubbub.decoder.watching.results import INDEX, Result, reports_in
+    from hubbub.protocol import Option, OptionError, counted
+    from hubbub.reporting import Level
 
     watch = load_watch(file)
     due = running.last_day(watch, dt.datetime.now(dt.UTC))
     until = until or due
     if not _FIRST <= until <= due:  # results of days that go on would be of a part of them
         raise OptionError(Option("until", until), f": must be from {_FIRST} to {due}.")
-    told = []
+    told: list[Level] = []
+    days: list[dt.date] = []
 
     def made(result: Result) -> None:
-        click.echo(f"{result.report} {result.day}: {len(result.news)} new")
+        days.append(result.day)
         for each in result.news:
             if each.level >= watch.level:
                 told.append(each.level)
-                click.echo(f"  {each.labelled}")
+                click.echo(f"{result.title}, {result.day}: {each.labelled}")
 
     def note(text: str) -> None:
         click.echo(f"note: {text}", err=True)
@@ -106,6 +108,9 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
             for name in dict.fromkeys(each.metric for each in watch.reports):
                 if expected := running.expected_reports(watch, watch.registry[name]):
                     note(expected)
+        if days:
+            text = f"{counted(len(days), 'result')} made, up to {max(days)}"
+            click.echo(f"{text}; {len(told) or 'no'} news; see {watch.output / INDEX}")
         later = write_overview(watch, until, faults) + tell(watch, until)
         for text in later:
             click.echo(f"Error: {text}", err=True)

@@ -115,5 +115,6 @@ def _estimate_days(data: DecodeInput, observer: Observer) -> Estimates:
         data.made_by(f"{used}, day by day"),
         findings=string_findings(pooled, reports.anomalies),
         limit=data.options.rows,
+        looks=data.options.looks,
     )
     return estimates.warned(_overlooked(data, pooled))

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hubbub.decoder.watching.news import CHANGED, NEW
+from hubbub.decoder.watching.news import CHANGED, NEW, newly_changed, same_change, series_of
 from hubbub.decoder.watching.options import WatchOptions
 from hubbub.decoder.watching.results import (
     BY_DAY,
@@ -25,8 +25,11 @@ from hubbub.decoder.watching.results import (
     reports_in,
 )
 from hubbub.decoder.watching.running import Fault
+from hubbub.inference import Z_CONFIDENCE, share_interval
 from hubbub.protocol import counted
 from hubbub.reporting import (
+    BOOLEAN,
+    SOON_DAYS,
     Chart,
     Estimates,
     Finding,
@@ -37,6 +40,7 @@ from hubbub.reporting import (
     Table,
     TimeSeries,
     atomic_write,
+    days_text,
     headings,
     shortened,
     visible,
@@ -61,7 +65,7 @@ class Tile(NamedTuple):
     """What is shown of a report."""
 
     results: Sequence[Result]  # those of the last days, the newest last; at least one
-    days: Mapping[str, Any] | None  # columns of the newest one's days one by one; None: it has none
+    days: Result | None  # the newest one's days one by one; None: it has none
     until: dt.date  # the last day that is due
 
     @property
@@ -82,7 +86,11 @@ class Tile(NamedTuple):
 
 
 def index_page(
-    application: str, tiles: Iterable[Tile], faults: Mapping[str, str], level: Level
+    application: str,
+    tiles: Iterable[Tile],
+    faults: Mapping[str, str],
+    level: Level,
+    descriptions: Mapping[str, str],
 ) -> Estimates:
     """Return the page of all reports: those with news first, then by name."""
     order = sorted(tiles, key=lambda each: (not each.lately(level), each.newest.report))
@@ -91,45 +99,51 @@ def index_page(
     said = (
         "Nothing was estimated so far."
         if last is None
-        else f"{counted(len(order), 'report')} up to {last}; {loud or 'none'} with news of the "
-        f"last {_LATELY.days} days."
+        else f"{counted(len(order), 'report')} up to {last:%-d %B %Y}; {loud or 'none'} with news "
+        f"of the last {_LATELY.days} days."
     )
-    sections = tuple(_section(number, each, level) for number, each in enumerate(order))
+    sections = tuple(
+        _section(number, each, level, descriptions) for number, each in enumerate(order)
+    )
     warnings = [f"{name} could not be made: {why}" for name, why in faults.items()]
     title = f"What {visible(application)} sees"
     return Estimates(page=Page(title, said, sections, warnings, tiles=True))
 
 
-def _section(number: int, tile: Tile, level: Level) -> Section:
-    """Return what a person sees first of a report."""
+def _section(number: int, tile: Tile, level: Level, descriptions: Mapping[str, str]) -> Section:
+    """Return what a person sees first of a report: what changed, the shares now, their course."""
     result, lately = tile.newest, tile.lately(level)
-    watch, more = result.watch, sum(each.level < level for each in result.news)
-    loud = [f"{day}: {finding.labelled}." for day, finding in lately]
+    watch = result.watch
+    series = [] if tile.days is None else series_of(tile.days.document)
+    loud = [_said(day, finding, series) for day, finding in lately]
     if len(loud) > _NEWS:
         loud = [*loud[:_NEWS], f"And {len(loud) - _NEWS} more."]
-    quiet = f"{more} newly detected or changed, as chance may have done." if more else "No news."
+    quiet = [] if loud else ["No news."]
     if result.day <= tile.until - _STALE:
-        quiet = f"No result since {result.day}."
+        quiet = [f"No result since {result.day:%-d %B %Y}."]
     left = (dt.date.fromisoformat(watch["expires"]) - result.day).days
     reports = next((each.value for each in result.findings if each.code == "reports"), None)
+    first = result.day - dt.timedelta(days=watch["days"] - 1)
     facts = {
-        "days": f"{watch['days']}, up to {result.day}",
+        "days": days_text(first, result.day),
         "reports": f"{reports:,}" if isinstance(reports, int) else "too few",
-        "asked until": f"{watch['expires']}, {left:,} days" if left >= 0 else "not any more",
-        "epsilon": f"{_epsilon(watch['epsilon_report'])} per report, "
-        f"{_epsilon(watch['epsilon_answer'])} per answer",
     }
+    if left <= SOON_DAYS:
+        facts["asked until"] = watch["expires"] if left >= 0 else "not any more"
     links = {"report": f"{result.report}/{result.day}.html"}
     if tile.days is not None:
-        links["day by day"] = f"{result.report}/{result.day}{BY_DAY}.html"
+        links = {"day by day": f"{result.report}/{result.day}{BY_DAY}.html"} | links
     links["Parquet"] = f"{result.report}/{result.day}.parquet"
     earlier = tile.results[-2::-1][:_EARLIER]
-    links |= {f"{each.day}": f"{each.report}/{each.day}.html" for each in earlier}
-    chart = None if tile.days is None else _course(number, tile.days, _followed(lately))
-    table = _largest(result)
+    links |= {f"{each.day:%-d %B}": f"{each.report}/{each.day}.html" for each in earlier}
+    chart = None
+    if tile.days is not None:
+        chart = _course(number, tile.days.rows, series, _followed(lately))
+    table = _largest(result, series)
+    description = visible(descriptions.get(watch["metric"], ""))
     return Section(
-        result.report,
-        () if loud and not more else (quiet,),
+        result.title,
+        (*([description] if description else []), *quiet),
         facts,
         () if chart is None else (chart,),
         () if table is None else (table,),
@@ -138,8 +152,16 @@ def _section(number: int, tile: Tile, level: Level) -> Section:
     )
 
 
-def _epsilon(value: float | None) -> str:
-    return "not bounded" if value is None else f"{value:.3g}"
+def _said(day: dt.date, finding: Finding, series: Sequence[Any]) -> str:
+    """Return news with the day of its result; of a change what is known of it by now."""
+    if finding.code != CHANGED:
+        return f"{day:%-d %B}: {finding.labelled}."
+    for each in newly_changed(series, []):
+        old: Any = finding.value
+        new: Any = each.value
+        if new["name"] == old["name"] and same_change(new["day"], old["day"]):
+            return f"{each.text}."
+    return f"{finding.text}."
 
 
 def _followed(lately: Sequence[tuple[dt.date, Finding]]) -> str | None:
@@ -148,16 +170,18 @@ def _followed(lately: Sequence[tuple[dt.date, Finding]]) -> str | None:
     return str(named[0]["name"]) if named else None
 
 
-def _course(number: int, rows: Mapping[str, Any], name: str | None) -> Chart | None:
+def _course(
+    number: int, rows: Mapping[str, Any], series: Sequence[Any], name: str | None
+) -> Chart | None:
     """Return the course of one series."""
     key = next(each for each in ("string", "category", "statistic") if each in rows)
     kinds = rows.get("kind", [key] * len(rows[key]))
     names: list[str] = [own or kind for own, kind in zip(rows[key], kinds, strict=True)]
     is_share = "proportion" in rows
     columns = ("proportion", "prop_low", "prop_high") if is_share else ("estimate", "low", "high")
-    share, low, high = (
-        np.array(rows[column], dtype=np.float64) * (100 if is_share else 1) for column in columns
-    )
+    share, low, high = (np.array(rows[column], dtype=np.float64) for column in columns)
+    if is_share:
+        share, low, high = (100 * np.clip(each, 0.0, 1.0) for each in (share, low, high))
     if name is None or name not in names:
         means = {
             each: float(np.nansum(share[[own == each for own in names]]))
@@ -172,7 +196,11 @@ def _course(number: int, rows: Mapping[str, Any], name: str | None) -> Chart | N
         name = order[1] if is_share and len(order) > 1 and means[order[0]] > most else order[0]
     own = np.array([each == name for each in names])
     days = [day for day, there in zip(rows["day"], own, strict=True) if there]
-    changes = [day for day, there in enumerate(np.array(rows["changed"])[own].tolist()) if there]
+    places = {day: place for place, day in enumerate(days)}
+    changes: Sequence[Any] = next(
+        (each["changes"] for each in series if _name_of(each) == name), []
+    )
+    sure = [each for each in changes if each["sure"]]
     unit, word = ("%", "share") if is_share else ("", "estimate")
     form = "{:.3g}" + unit
 
@@ -180,48 +208,65 @@ def _course(number: int, rows: Mapping[str, Any], name: str | None) -> Chart | N
         return ["" if np.isnan(value) else form.format(value) for value in values]
 
     course = share[own], low[own], high[own]
-    said = f"The {word} from {days[0]} to {days[-1]}"
-    if changes:  # such as "2.4% until 2026-11-18, 7.6% since 2026-11-19"
-        parts = [part[~np.isnan(part)] for part in np.split(course[0], changes)]
-        shown = ["none" if not len(part) else form.format(part.mean()) for part in parts]
-        until = [f"{mean} until {days[day - 1]}" for mean, day in zip(shown, changes, strict=False)]
-        said += f": {', '.join(until)}, {shown[-1]} since {days[changes[-1]]}"
+    said = "; ".join(each["text"] for each in sure) or "No change that chance might not have made"
     title = f"{shortened(visible(name), _WIDTH)}, day by day"
     return TimeSeries(
         Labels(f"tile-{number}", title, f"{said}.", "", word),
         tuple(days),
         *course,
         np.full(len(days), np.nan),
-        tuple(changes),
+        tuple(places[each["day"]] for each in sure),
         ("day", word, "interval from", "to"),
         tuple((day, *cells(*each)) for day, *each in zip(days, *course, strict=True)),
         unit,
     )
 
 
-def _largest(result: Result) -> Table | None:
-    """Return the largest rows of what was detected; of a number all that was estimated."""
+def _name_of(series: Mapping[str, Any]) -> str:
+    return str(series.get(series["kind"]) or series["kind"])
+
+
+def _largest(result: Result, series: Sequence[Any]) -> Table | None:
+    """Return the largest rows of what was detected, as they are now; of a number all there is.
+
+    What surely changed has the level since then, all else the average over the result's days.
+    """
     rows = result.rows
     if not rows:
         return None
-    names = [shortened(visible(name), _WIDTH) for name in result.names()]
-    if "proportion" not in rows:
-        numbers = zip(names, rows["estimate"], rows["low"], rows["high"], strict=True)
-        cells = [(name, f"{x:.4g}", f"{low:.4g} … {high:.4g}") for name, x, low, high in numbers]
-        return Table("Estimates", headings("statistic", "estimate", "95% interval"), tuple(cells))
-    places = [place for place, found in enumerate(rows["detected"]) if found]
-    places.sort(key=lambda place: -rows["proportion"][place])
-    shares = [
-        (
-            names[place],
-            f"{rows['proportion'][place]:.2%}",
-            f"{rows['prop_low'][place]:.2%} … {rows['prop_high'][place]:.2%}",
-        )
+    names = result.names()
+    labels = [shortened(visible(name), _WIDTH) for name in names]
+    is_share = "proportion" in rows
+    columns = ("proportion", "prop_low", "prop_high") if is_share else ("estimate", "low", "high")
+    now = dict(zip(names, zip(*(rows[each] for each in columns), strict=True), strict=True))
+    for each in series:
+        shifts = [each for each in each["changes"] if each["sure"] and each["last"] is None]
+        if shifts and _name_of(each) in now:
+            level, error = shifts[-1]["after"], shifts[-1]["after_std_error"]
+            now[_name_of(each)] = (
+                level,
+                level - Z_CONFIDENCE * error,
+                level + Z_CONFIDENCE * error,
+            )
+            if is_share:
+                low, high = share_interval(np.array([level]), np.array([error]))
+                now[_name_of(each)] = (level, float(low[0]), float(high[0]))
+    form, shown = ("{:.2%}", "share now") if is_share else ("{:.4g}", "now")
+    places = list(range(len(names)))
+    if is_share:
+        places = [place for place in places if rows["detected"][place]]
+        places.sort(key=lambda place: -now[names[place]][0])
+        if tuple(names) == BOOLEAN:
+            places = [1]
+    cells = tuple(
+        (labels[place], form.format(level), f"{form.format(low)} … {form.format(high)}")
         for place in places[:_ROWS]
-    ]
-    left = len(places) - len(shares)
-    heads = headings("detected", "share", "95% interval")
-    return Table(f"{len(places):,} detected", heads, tuple(shares), f"{left:,}" if left else "")
+        for level, low, high in [now[names[place]]]
+    )
+    left = len(places) - len(cells)
+    title = f"The largest of {len(places):,} detected" if left else "Estimates"
+    heads = headings(result.watch["keys"][-1], shown, "95% interval")
+    return Table(title, heads, cells)
 
 
 _RECENT = dt.timedelta(days=30)
@@ -238,11 +283,13 @@ def write_overview(watch: WatchOptions, until: dt.date, faults: Sequence[Fault])
             results = [read_result(folder, report, day) for day in kept if day > kept[-1] - _RECENT]
             days = read_days(folder, report, kept[-1]) if kept else None
             if results:
-                _ = results[-1].rows  # which the page needs: damage is to be found here
-                tiles.append(Tile(results, None if days is None else days.rows, until))
+                # What the page needs: damage is to be found here.
+                _ = results[-1].rows, days and days.rows
+                tiles.append(Tile(results, days, until))
         except WatchError as error:
             why[report] = f"{error}"
             unread.append(f"{error}")
-    page = index_page(application, tiles, why, watch.level)
+    descriptions = {metric.name: metric.description for metric in watch.registry.values()}
+    page = index_page(application, tiles, why, watch.level, descriptions)
     atomic_write(folder / INDEX, partial(write_html, page))
     return unread

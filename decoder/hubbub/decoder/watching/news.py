@@ -1,9 +1,8 @@
 """Two results in a row -> what the later one says that no earlier one did.
 
 A string is announced once. Results of many days are as many looks, and each look has its chance
-findings; so what is announced as a warning must stand a test that is stricter by the number of
-looks: `looks` results in a row announce something false with a chance of at most alpha. What passes
-the day's own test alone is told as a fact.
+findings; so what is announced must stand a test that is stricter by the number of looks: `looks`
+results in a row announce something false with a chance of at most alpha.
 
 What results newly say -> those who asked to be told, by HTTP.
 
@@ -32,7 +31,7 @@ from urllib.parse import urljoin, urlsplit
 
 from hubbub.decoder.watching.options import WatchOptions
 from hubbub.decoder.watching.results import Result, WatchError, days_of, read_result, reports_in
-from hubbub.reporting import Estimates, Finding, Level, atomic_write, visible
+from hubbub.reporting import Estimates, Finding, Level, atomic_write, percent, visible
 
 _SENT: Final = ".sent.json"
 _SECONDS = 10
@@ -45,7 +44,7 @@ def message_of(result: Result, level: Level, url: str) -> dict[str, Any]:
     lines = "".join(f"\n- {_inert(each)}" for each in told)
     link = urljoin(url, f"{result.report}/{result.day}.html") if url else ""
     return {
-        "text": f"{result.report}, {result.day}:{lines}" + (f"\n{link}" if link else ""),
+        "text": f"{result.title}, {result.day}:{lines}" + (f"\n{link}" if link else ""),
         "report": result.report,
         "day": f"{result.day}",
         "link": link,
@@ -153,8 +152,6 @@ class History(NamedTuple):
     """What a result is compared with."""
 
     before: Result  # the one before it
-    # Its days one by one, as "series" of their metadata; empty if there are none.
-    series: Sequence[Document]
     window: Result | None  # the newest with no report in common
 
 
@@ -170,10 +167,10 @@ def between(
     if past is None or not window.columns:
         return
     if "detected" in window.columns:
-        seen, announced = past.before.watch["seen"], past.before.watch["announced"]
-        yield from newly_detected(window, names, set(seen), set(announced), past.window, looks)
-    if days is not None and past.series:
-        yield from _changes(days, past.series, past.before.watch["changed"], looks)
+        announced = set(past.before.watch["announced"])
+        yield from newly_detected(window, names, announced, past.window, looks)
+    if days is not None:
+        yield from newly_changed(series_of(days.metadata), past.before.watch["changed"])
 
 
 def remembered(
@@ -182,53 +179,30 @@ def remembered(
     names: Sequence[str],
     days: Estimates | None,
     told: Sequence[Finding],
-    looks: int,
 ) -> dict[str, list[Any]]:
     """Return what later results are compared with.
 
-    "seen": the names that results up to this one detected; "announced": those of which one was
-    sure; "changed": the changes that were announced, as `newly_changed` takes them.
+    "announced": the names that were announced as detected; "changed": the changes that were
+    announced, as `newly_changed` takes them.
     """
-    detected = set(_detected_in(window, names))
     if past is None:  # at first, all is as it has always been
-        told = [] if days is None else [*_changes(days, [], [], looks)]
-        return {
-            "seen": sorted(detected),
-            "announced": sorted(detected),
-            "changed": _loud_changes(told),
-        }
-    sure = {_name(each) for each in told if each.code == NEW and each.level > Level.FACT}
-    changed, watch = _loud_changes(told), past.before.watch
-    return {
-        "seen": sorted(detected.union(watch["seen"])),
-        "announced": sorted(sure.union(watch["announced"])),
-        "changed": [*watch["changed"], *changed][-_KEPT:],
-    }
+        told = [] if days is None else [*newly_changed(series_of(days.metadata), [])]
+        names, changed = _detected_in(window, names), []
+    else:
+        new: list[Any] = [each.value for each in told if each.code == NEW]
+        names = [*past.before.watch["announced"], *(value["name"] for value in new)]
+        changed = past.before.watch["changed"]
+    now: list[Any] = [each.value for each in told if each.code == CHANGED]
+    changed = [*changed, *([value["name"], value["rose"], value["day"]] for value in now)]
+    return {"announced": sorted({*names}), "changed": changed[-_KEPT:]}
 
 
-def _loud_changes(told: Sequence[Finding]) -> list[list[Any]]:
-    loud: list[Any] = [
-        each.value for each in told if each.code == CHANGED and each.level > Level.FACT
-    ]
-    return [[value["name"], value["rose"], value["day"]] for value in loud]
-
-
-def _name(finding: Finding) -> str:
-    value: Any = finding.value
-    return str(value["name"])
-
-
-def _changes(
-    days: Estimates, before: Sequence[Document], announced: Sequence[Any], looks: int
-) -> Iterator[Finding]:
-    summary: Any = days.metadata["summary"]
-    series: Any = days.metadata["series"]
-    bound = _part(summary, max(len(series), 1) * looks)
-    return newly_changed(series, before, announced, bound)
-
-
-def _part(summary: Mapping[str, Any], tests: int) -> float:
-    return float(summary["alpha"]) / (2 * tests)
+def series_of(days: Document) -> Sequence[Document]:
+    """Return the series among the metadata of days one by one that can be news."""
+    found: Sequence[Document] = days["series"]
+    # Of two categories one is the mirror of the other: the second, of a boolean true, is enough.
+    mirrored = len(found) == 2 and all(each["kind"] == "category" for each in found)
+    return found[1:] if mirrored else found
 
 
 def _detected_in(estimates: Estimates, names: Sequence[str]) -> list[str]:
@@ -240,40 +214,34 @@ def _detected_in(estimates: Estimates, names: Sequence[str]) -> list[str]:
 def newly_detected(
     estimates: Estimates,
     names: Sequence[str],
-    seen: Collection[str],
     announced: Collection[str],
     earlier: Result | None,
     looks: int,
 ) -> Iterator[Finding]:
-    """Yield what is detected for the first time, or for the first time is surely more than before.
+    """Yield what is detected, wasn't announced, and is surely more than before.
 
-    It is a warning if the share is larger than in the window before, of which no report is in this
-    one: the difference of two estimates, one-sided, with Bonferroni's correction over rows and
-    looks. Without that test, what is just large enough to be detected would be new on some day.
+    Its share is larger than in the window before, of which no report is in this one: the difference
+    of two estimates, one-sided, with Bonferroni's correction over rows and looks. Without that
+    test, what is just large enough to be detected would be new on some day.
 
     `estimates`: with the columns "detected", "proportion" and "prop_std_error", if anything is
-    detected. `names`: the rows' names. `seen` and `announced`: names that an earlier result
-    detected, and those that one was sure of. `earlier`: of the window before; None: there is none
-    so far, and all is a fact. `looks`: see above.
+    detected. `names`: the rows' names. `earlier`: of the window before; None: there is none so far,
+    and nothing is sure.
     """
     summary: Any = estimates.metadata["summary"]
     tested = max(int(summary.get("candidates", summary.get("categories", 0))), len(estimates), 1)
-    bound = -NormalDist().inv_cdf(_part(summary, tested * looks))
+    bound = -NormalDist().inv_cdf(float(summary["alpha"]) / (2 * tested * looks))
     shares = dict(zip(names, map(float, estimates["proportion"]), strict=True))
     errors = dict(zip(names, map(float, estimates["prop_std_error"]), strict=True))
     before = {} if earlier is None else earlier.shares()
     missing = _missing_share(earlier)
     for name in _detected_in(estimates, names):
-        if name in announced:
-            continue
         share, error = before.get(name, (missing, errors[name]))
         sure = shares[name] - share > bound * math.hypot(errors[name], error)
-        if name in seen and not sure:
-            continue
-        text = f"{visible(name)} is newly detected, at {shares[name]:.2%}"
-        text += "" if sure else ", and may have been there before"
-        value = {"name": name, "share": shares[name]}
-        yield Finding(NEW, "", text, value, Level.WARNING if sure else Level.FACT)
+        if name not in announced and sure:
+            text = f"{visible(name)} is new: {percent(shares[name])}"
+            text += f", up from {percent(share)}" if math.inf > share > 2 * error else ""
+            yield Finding(NEW, "", text, {"name": name, "share": shares[name]}, Level.WARNING)
 
 
 def _missing_share(result: Result | None) -> float:
@@ -291,54 +259,32 @@ def _missing_share(result: Result | None) -> float:
 
 
 def newly_changed(
-    series: Sequence[Document],
-    before: Sequence[Document],
-    announced: Sequence[tuple[str, bool, str]],
-    bound: float,
+    series: Sequence[Document], announced: Sequence[tuple[str, bool, str]]
 ) -> Iterator[Finding]:
-    """Yield the changes that the earlier result of days one by one doesn't mark.
+    """Yield the sure changes that weren't announced.
 
-    `series` and `before`: "series" of both results' metadata (`hubbub.reporting.trends`).
-    `announced`: what was announced: a name, whether it rose, and the day. `bound`: the largest
-    p-value of what is announced: a change's own, by Bonferroni's correction over series and looks,
-    because a rate of false discoveries lets more through where much changes.
+    `series`: of the metadata of days one by one (`hubbub.reporting.trends`). A change is sure by
+    its own p-value, with Bonferroni's correction over series and looks, because a rate of false
+    discoveries lets more through where much changes. `announced`: a name, whether it rose, and the
+    day.
     """
-    marked = [(name, _rises(old), old["day"]) for name, old in _marks(before)]
-    for name, change in _marks(series):
-        sure = change["p_value"] <= bound
-        if any(
-            (name, _rises(change)) == (other, rose)
-            and abs(_day(day) - _day(change["day"])) <= _SAME_CHANGE
-            for other, rose, day in (announced if sure else [*announced, *marked])
-        ):
-            continue
-        how = "rose" if _rises(change) else "fell"
-        when = {"shift": "from", "spike": "on", "stretch": "for some days from"}[change["form"]]
-        text = f"{visible(name)} {how} {when} {change['day']}"
-        text += "" if sure else ", which chance may have done"
-        value = {"name": name, "day": change["day"], "rose": _rises(change)}
-        yield Finding(CHANGED, "", text, value, Level.WARNING if sure else Level.FACT)
-
-
-def _marks(series: Sequence[Document]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    # Of two categories one is the mirror of the other: the second, of a boolean true, is enough.
-    mirrored = len(series) == 2 and all(each["kind"] == "category" for each in series)
-    for each in series[1:] if mirrored else series:
+    for each in series:
+        name = str(each.get(each["kind"]) or each["kind"])
         for change in each["changes"]:
-            yield _series_name(each), change
+            rose = change["after"] > change["before"]
+            known = any(
+                (name, rose) == (other, its) and same_change(then, change["day"])
+                for other, its, then in announced
+            )
+            if change["sure"] and not known:
+                text = change["text"] if len(series) == 1 else f"{visible(name)}: {change['text']}"
+                value = {"name": name, "day": change["day"], "rose": rose}
+                yield Finding(CHANGED, "", text, value, Level.WARNING)
 
 
-def _rises(change: Mapping[str, Any]) -> bool:
-    return bool(change["after"] > change["before"])
-
-
-def _series_name(series: Document) -> str:
-    kind = series["kind"]
-    return str(series.get(kind) or kind)
-
-
-def _day(text: str) -> dt.date:
-    return dt.date.fromisoformat(text)
+def same_change(day: str, other: str) -> bool:
+    """Return whether changes of one series, dated so, may be the same."""
+    return abs(dt.date.fromisoformat(day) - dt.date.fromisoformat(other)) <= _SAME_CHANGE
 
 
 def new_findings(findings: Sequence[Finding], before: Sequence[Finding]) -> Iterator[Finding]:

@@ -59,6 +59,11 @@ class Result:
         """Which of it no earlier result said."""
         return findings_of(self.watch["news"])
 
+    @property
+    def title(self) -> str:
+        """The report's name as people read it: "crashed, platform mac"."""
+        return self.report.replace("/", ", ").replace("=", " ", 1)
+
     def names(self) -> list[str]:
         """Return the rows' names."""
         return names_of([self.rows[key] for key in self.watch["keys"]])
@@ -118,18 +123,20 @@ def write_result(
     top = "../" * (report.count("/") + 1) + INDEX
     together, apart = f"{day}.html", f"{day}{BY_DAY}.html"
     if days is not None:
-        links = {"All reports": top, "All days together": together}
+        rows = f"{day}{BY_DAY}.parquet"
+        links = {"All reports": top, "All days together": together, "All rows": rows}
         atomic_write(target / apart, partial(write_html, _linked(days, links)))
         atomic_write(target / f"{day}{BY_DAY}.parquet", partial(write_parquet, days))
     if window.page is not None:
         links = {"All reports": top} | ({} if days is None else {"Day by day": apart})
+        links["All rows"] = f"{day}.parquet"
         atomic_write(target / together, partial(write_html, _linked(window, links)))
     atomic_write(target / f"{day}.parquet", partial(write_parquet, window))
 
 
 def _linked(estimates: Estimates, links: Mapping[str, str]) -> Estimates:
     page = estimates.report()
-    return replace(estimates, page=replace(page, links={**links, **(page.links or {})}))
+    return replace(estimates, page=replace(page, links=links, all_rows=links["All rows"]))
 
 
 def read_result(folder: Path, report: str, day: dt.date) -> Result:

@@ -29,18 +29,18 @@ from hubbub.decoder.watching.results import (
     days_of,
     due_results,
     names_of,
-    read_days,
     read_result,
     reports_in,
     write_result,
 )
 from hubbub.inference import UndecodableError
 from hubbub.protocol import HubbubError, Metric
-from hubbub.reporting import Estimates, Finding, Level, Page, Section, registry_ends
+from hubbub.reporting import Estimates, Finding, Level, Page, registry_ends
 from hubbub.storage import values_of
 
 _ONE_DAY = dt.timedelta(days=1)
 _SUNDAY = 6
+_NAMED = 3  # changes on the page of all days together, which has a link to them all
 
 
 class Fault(NamedTuple):
@@ -153,6 +153,8 @@ def _make(
     if not (window.columns or earlier):
         return None
     window = replace(window, findings=(*window.findings, *_ends(watch, metric, day)))
+    if days is not None:
+        window = _averaged(window, days)
     question = _question(metric, options)
     past = _past(folder, name, question, earlier, since)
     names = names_of([list(window[key]) for key in window.keys])
@@ -167,7 +169,7 @@ def _make(
         "epsilon_report": metric.epsilon_report,
         "epsilon_answer": metric.price,
         "expires": f"{metric.expires}",
-        **news.remembered(past, window, names, days, told, watch.looks),
+        **news.remembered(past, window, names, days, told),
         "news": [each.as_json() for each in told],
     }
     window = replace(window, metadata={**window.metadata, WATCH: noted})
@@ -179,7 +181,7 @@ def _decoded(
     watch: WatchOptions, metric: Metric, options: dict[str, Any]
 ) -> tuple[Estimates, Estimates | None]:
     """Return the estimates of a window, and of its days one by one if there are any."""
-    given = {"metrics": watch.metrics, "store": watch.store, **options}
+    given = {"metrics": watch.metrics, "store": watch.store, "looks": watch.looks, **options}
     try:
         window = decode_metric(metric.name, **given)
     except UndecodableError as error:
@@ -190,6 +192,15 @@ def _decoded(
         with suppress(UndecodableError):  # enough together, on no day by itself
             days = decode_metric(metric.name, by=BY_DAY, **given)
     return window, days
+
+
+def _averaged(window: Estimates, days: Estimates) -> Estimates:
+    """Say on the page of all days together that shares changed among them."""
+    changes = [each.text for each in days.findings if each.code == "change"]
+    if window.page is None or not changes:
+        return window
+    text = f"{'; '.join(changes[:_NAMED])}. Shares on this page are averages over all its days."
+    return replace(window, page=replace(window.page, warnings=(*window.page.warnings, text)))
 
 
 @contextmanager
@@ -213,14 +224,13 @@ def _past(
     before = read_result(folder, name, earlier[-1]) if earlier else None
     if before is None or before.watch["question"] != question:
         return None
-    if not (before.watch["keys"] or before.watch["seen"]):  # nothing was estimated yet
+    if not (before.watch["keys"] or before.watch["announced"]):  # nothing was estimated yet
         return None
-    days = read_days(folder, name, before.day)
     ends = [day for day in earlier if day < since]
     window = read_result(folder, name, ends[-1]) if ends else None
     if window is not None and window.watch["question"] != question:
         window = None
-    return news.History(before, () if days is None else days.document["series"], window)
+    return news.History(before, window)
 
 
 def _question(metric: Metric, options: Mapping[str, Any]) -> str:
@@ -242,7 +252,7 @@ def expected_reports(watch: WatchOptions, metric: Metric) -> str:
 
 def _undecodable(metric: Metric, why: str) -> Estimates:
     finding = Finding("undecodable", "", why, None, Level.WARNING)
-    page = Page(f"{metric.name}: nothing can be estimated", why, (Section("Why", (why,)),), (why,))
+    page = Page(f"{metric.name}: nothing can be estimated", why, ())
     return Estimates(findings=(finding,), page=page)
 
 

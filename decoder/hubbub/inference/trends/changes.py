@@ -135,6 +135,7 @@ class Change:
     before: float
     after: float
     std_error: float  # of their difference
+    after_std_error: float  # of `after`
 
     @property
     def form(self) -> str:
@@ -365,19 +366,24 @@ def _fit(series: _Series, found: Sequence[_Interval], n_days: int) -> SeriesFit:
     ]
     for first, last, size in zip(firsts, lasts, sizes, strict=True):
         level[first : None if last is None else last + 1] += size
-    changes = [
-        Change(
-            first,
-            last,
-            math.exp(each.log_p),
-            float(level[first]) - size,
-            float(level[first]),
-            error,
+    changes = []
+    for place, (first, last, each) in enumerate(zip(firsts, lasts, found, strict=True)):
+        # The level on the first day: the mean of the weekdays', and each interval that has the day.
+        sums = [1.0 / n_levels] * n_levels
+        sums += [float(other.start <= each.start < other.stop) for other in found]
+        after, size = float(level[first]), float(sizes[place])
+        variance = np.array(sums) @ covariance @ np.array(sums) + series.common
+        changes.append(
+            Change(
+                first,
+                last,
+                math.exp(each.log_p),
+                after - size,
+                after,
+                float(std_errors[place]),
+                float(np.sqrt(variance)),
+            )
         )
-        for first, last, each, size, error in zip(
-            firsts, lasts, found, sizes.tolist(), std_errors.tolist(), strict=True
-        )
-    ]
     changes.sort(key=lambda change: (change.day, change.form))
     if n_levels == 1:
         return SeriesFit(tuple(changes), level, *_no_weekdays(), 0.0)

@@ -36,7 +36,11 @@ import numpy as np
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, Design, hashed, make_design
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
-from hubbub.inference.categories.shares import estimate_categories, instantaneous_variance
+from hubbub.inference.categories.shares import (
+    estimate_categories,
+    instantaneous_variance,
+    share_interval,
+)
 from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.errors import UndecodableError
@@ -47,7 +51,6 @@ from hubbub.inference.parallel import cores
 from hubbub.inference.regression.estimates import drawing, without_drawing
 from hubbub.inference.regression.model import fit_selected
 from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports
-from hubbub.inference.testing.intervals import Z_CONFIDENCE
 from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.inference.trends.changes import WEEK, Change, change_log_p, fit_changes
 from hubbub.protocol import Metric, RapporParams
@@ -69,9 +72,8 @@ class DayEstimates(NamedTuple):
 
     @classmethod
     def normal(cls, share: FloatArray, std_error: FloatArray, own: FloatArray) -> DayEstimates:
-        """Return estimates with the intervals of normal errors."""
-        half = Z_CONFIDENCE * std_error
-        return cls(share, std_error, share - half, share + half, own)
+        """Return estimates with normal errors, and the intervals of shares."""
+        return cls(share, std_error, *share_interval(share, std_error), own)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
