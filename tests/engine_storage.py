@@ -19,8 +19,14 @@ from hubbub.decoder.engines import Engine
 from hubbub.decoder.reports import StoredReports, load_reports
 from hubbub.decoder.tasks import Task, plan_tasks
 from hubbub.inference.counts import CohortCounts
-from hubbub.storage import MetricVersion, MissingFileError, ParquetReader, open_store, resolve
-from hubbub.storage.files import locations
+from hubbub.storage import (
+    MetricVersion,
+    MissingFileError,
+    ParquetReader,
+    locations,
+    open_store,
+    resolve,
+)
 from service.s3_server import BUCKET, Proxy, proxy_before, s3_server
 from unit.collector.exchanges import export_all, fill
 

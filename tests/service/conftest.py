@@ -10,7 +10,7 @@ import pytest
 
 from factories import registry_toml
 from hubbub.simulations import Collector
-from hubbub.storage.files import locations
+from hubbub.storage import locations
 from programs import forked_collector
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ METRIC = make_metric(params=make_params(k=32, h=2, m=8, f=0.1, p=0.1, q=0.9))
 KEY = MetricVersion("homepage", 1)
 WIDTH = 6
 _IMPATIENT = """
-from hubbub.storage.files import locations
+from hubbub.storage import locations
 from hubbub.{part}.cli import main
 
 locations.SILENT_SECONDS, locations.ATTEMPTS = 1.0, 2

@@ -210,7 +210,7 @@ def test_google_reports_are_imported_and_counted(filled, tmp_path):
         ),
         (("import", "bad.csv"), "--metric and --day are needed"),
         (("import", "bad.csv", "--metric", "x", "--day", "2026-03-14"), "must be one of: homepage"),
-        (("import", "absent.csv"), "'absent.csv' does not exist"),
+        (("import", "absent.csv"), "absent.csv: no such file or folder"),
         (("export", "--to", "."), "which isn't an export"),
         (("export", "--to", "new", "--metric", "visits"), "'visits' isn't in the store"),
         (("export", "--to", "new", "--since", "yesterday"), "'yesterday' does not match"),

@@ -17,7 +17,7 @@ from hubbub.storage.errors import (
     mask as mask,
     mask_address as mask_address,
 )
-from hubbub.storage.files.exports import (
+from hubbub.storage.exports import (
     MANIFEST as MANIFEST,
     SCHEME as SCHEME,
     Manifest as Manifest,
@@ -35,14 +35,14 @@ from hubbub.storage.files.exports import (
     report_files as report_files,
     require_reports as require_reports,
 )
-from hubbub.storage.files.importing import (
+from hubbub.storage.importing import (
     CHUNK_BYTES as CHUNK_BYTES,
     Imported as Imported,
     find_sources as find_sources,
     import_file as import_file,
     read_report_csv as read_report_csv,
 )
-from hubbub.storage.files.locations import (
+from hubbub.storage.locations import (
     SCHEMES as SCHEMES,
     Address as Address,
     FileStamp as FileStamp,
@@ -51,7 +51,14 @@ from hubbub.storage.files.locations import (
     resolve as resolve,
     storage_errors as storage_errors,
 )
-from hubbub.storage.files.parquet import (
+from hubbub.storage.maintenance import (
+    JUMP as JUMP,
+    STEPS as STEPS,
+    Maintenance as Maintenance,
+    running_maintenance as running_maintenance,
+)
+from hubbub.storage.mixing import BulkShuffle as BulkShuffle
+from hubbub.storage.parquet import (
     count_rows as count_rows,
     open_parquet as open_parquet,
     read_columns as read_columns,
@@ -61,13 +68,6 @@ from hubbub.storage.files.parquet import (
     require_pyarrow as require_pyarrow,
     write_records as write_records,
 )
-from hubbub.storage.maintenance import (
-    JUMP as JUMP,
-    STEPS as STEPS,
-    Maintenance as Maintenance,
-    running_maintenance as running_maintenance,
-)
-from hubbub.storage.mixing import BulkShuffle as BulkShuffle
 from hubbub.storage.postgresql import LOCK_ALL_DAYS as LOCK_ALL_DAYS
 from hubbub.storage.reports import (
     DayCount as DayCount,

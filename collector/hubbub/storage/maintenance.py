@@ -51,26 +51,6 @@ STEPS = (
 """The names of the steps, in their order."""
 
 
-class _Steps:
-    """Runs steps, of which each may fail; `faults` says which did and why."""
-
-    def __init__(self, observe: Callable[[str, bool], None]) -> None:
-        self.faults: dict[str, str] = {}
-        self._observe = observe
-
-    async def step(self, name: str, work: Awaitable[_Done]) -> _Done | None:
-        try:
-            done = await work
-        except Exception as error:
-            # Of other errors not the text, which may quote what is stored.
-            told = str(error) if isinstance(error, StoreError) else type(error).__name__
-            self.faults[name] = told
-            self._observe(name, False)
-            return None
-        self._observe(name, True)
-        return done
-
-
 class Maintenance:
     """Takes care of one store.
 
@@ -113,31 +93,52 @@ class Maintenance:
 
     async def _begin(self, today: dt.date, *, trust_clock: bool = False) -> MaintenanceResult:
         """Run the steps that are soon done, merging before those that delete."""
-        store, run = self._store, _Steps(self._observe)
-        done = {}
+        store, faults = self._store, dict[str, str]()
+
+        async def step(name: str, work: Awaitable[_Done]) -> _Done | None:
+            return await self._step(name, work, faults)
+
         # First: what is merged is then of the slices that stay.
-        await run.step("slices", self._once_a_day("slices", today, store.pool_slices, 0))
-        done["merged"] = await run.step("merge", store.segments.merge())
-        await run.step("prepare", store.ids.prepare(today + dt.timedelta(days=1)))
-        await run.step("check", self._check_clock(today, trust_clock=trust_clock))
-        if "check" not in run.faults:
-            counting = self._once_a_day(
-                "count", today, store.counts.count_reports, self._report_days
+        await step("slices", self._once_a_day("slices", today, store.pool_slices, 0))
+        merged = await step("merge", store.segments.merge())
+        await step("prepare", store.ids.prepare(today + dt.timedelta(days=1)))
+        await step("check", self._check_clock(today, trust_clock=trust_clock))
+        counted = forgotten = dropped = None
+        if "check" not in faults:
+            count = store.counts.count_reports
+            counted = await step(
+                "count", self._once_a_day("count", today, count, self._report_days)
             )
-            done["counted"] = await run.step("count", counting)
             oldest = today - dt.timedelta(days=self._deduplication_days)
-            done["forgotten"] = await run.step("forget", store.ids.forget(oldest))
-            dropping = self._once_a_day("drop", today, store.drop_reports, self._retention_days)
-            done["dropped"] = await run.step("drop", dropping)
-        return MaintenanceResult(**{name: n or 0 for name, n in done.items()}, faults=run.faults)
+            forgotten = await step("forget", store.ids.forget(oldest))
+            drop = self._once_a_day("drop", today, store.drop_reports, self._retention_days)
+            dropped = await step("drop", drop)
+        return MaintenanceResult(
+            merged or 0, counted or 0, forgotten or 0, dropped or 0, faults=faults
+        )
 
     async def _end(self, today: dt.date, *, is_clock_right: bool) -> MaintenanceResult:
-        run = _Steps(self._observe)
-        mixed = await run.step("mix", self._store.reshuffle(today, self._stopping.is_set))
+        """Run the steps that may take long."""
+        store, faults = self._store, dict[str, str]()
+        mixing = store.reshuffle(today, self._stopping.is_set)
+        mixed = await self._step("mix", mixing, faults)
         if is_clock_right:
-            await run.step("sort", self._store.ids.sort_closed(today))
-        await run.step("tidy", self._store.database.reclaim_space())
-        return MaintenanceResult(mixed=mixed or 0, faults=run.faults)
+            await self._step("sort", store.ids.sort_closed(today), faults)
+        await self._step("tidy", store.database.reclaim_space(), faults)
+        return MaintenanceResult(mixed=mixed or 0, faults=faults)
+
+    async def _step(
+        self, name: str, work: Awaitable[_Done], faults: dict[str, str]
+    ) -> _Done | None:
+        try:
+            done = await work
+        except Exception as error:
+            # Of other errors not the text, which may quote what is stored.
+            faults[name] = str(error) if isinstance(error, StoreError) else type(error).__name__
+            self._observe(name, False)
+            return None
+        self._observe(name, True)
+        return done
 
     async def _once_a_day(
         self,
@@ -184,7 +185,7 @@ class Maintenance:
             _log_faults(await self._end(today, is_clock_right=is_clock_right))
 
         async with asyncio.TaskGroup() as tasks:
-            stopping = tasks.create_task(self._wait_for_stop(), name="stop")
+            stopping = tasks.create_task(self._stopping.wait(), name="stop")
             while True:
                 is_last = self._stopping.is_set()
                 today = dt.datetime.now(dt.UTC).date()
@@ -204,9 +205,6 @@ class Maintenance:
                 )
                 if ending.done():
                     await asyncio.wait([stopping], timeout=self._seconds)
-
-    async def _wait_for_stop(self) -> None:
-        await self._stopping.wait()
 
     def stop(self) -> None:
         """Let `run` run a last time and return."""

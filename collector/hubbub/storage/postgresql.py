@@ -29,7 +29,6 @@ from hubbub.storage.days import (
     segment_table,
     taking_day,
 )
-from hubbub.storage.errors import StoreError
 from hubbub.storage.schema import open_day, sample_nothing_of, segments
 from hubbub.storage.sessions import (
     ARRIVED,
@@ -82,8 +81,6 @@ class PostgresqlDays(Days):
     @asynccontextmanager
     async def begin(self, day: dt.date) -> AsyncIterator[IdTransaction]:
         """Begin beside others if the day is open, and otherwise alone."""
-        if self._database.writing is self._database.reading:
-            raise StoreError("store: was opened read-only")
         async with begun(self._database.writing, LOCKED_DAY) as (connection, opened):
             if opened == day or (
                 opened is not None and opened == taking_day(day, await _tables(connection))

@@ -13,7 +13,7 @@ import logging
 import secrets
 import shlex
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -352,25 +352,20 @@ async def _check_sessions(url: str) -> None:
     found. Which session a transaction gets depends on what is free, and not on the connection that
     asks. So if two connections that ask in a random order get each its own throughout, then they
     have it (P(false) < 1e-9).
-
-    Raises `StoreError` if it is one.
     """
-    connections: list[asyncpg.Connection] = []
-    async with translate_errors(f"store {mask_address(url)!r}"):
-        try:
-            options = {"statement_cache_size": 0, "command_timeout": _CONNECT_SECONDS}
+    options = {"statement_cache_size": 0, "command_timeout": _CONNECT_SECONDS}
+    async with translate_errors(f"store {mask_address(url)!r}"), AsyncExitStack() as stack:
+        connections = []
+        for _ in range(2):
             connections.append(await _connect(url, **options))
+            stack.callback(connections[-1].terminate)
             # A server says at once which of its processes serves. A pooler says something else.
-            if await _serving_process(connections[0]) == connections[0].get_server_pid():
+            if await _serving_process(connections[-1]) == connections[-1].get_server_pid():
                 return
-            connections.append(await _connect(url, **options))
-            found: tuple[set[int], set[int]] = (set(), set())
-            for _ in range(_LOOKS_AT_SESSIONS):
-                which = secrets.randbelow(2)
-                found[which].add(await _serving_process(connections[which]))
-        finally:
-            for connection in connections:
-                connection.terminate()
+        found: tuple[set[int], set[int]] = (set(), set())
+        for _ in range(_LOOKS_AT_SESSIONS):
+            which = secrets.randbelow(2)
+            found[which].add(await _serving_process(connections[which]))
     if found[0] & found[1] or max(map(len, found)) > 1:
         raise StoreError.at(
             url,

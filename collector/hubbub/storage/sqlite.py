@@ -95,10 +95,13 @@ in the table and in the index.
 class SqliteDatabase(Database):
     """An open SQLite file; use `open_database`.
 
-    `writer`: one connection for the most frequent transaction, all of which is done in a thread: of
-    single statements each would wait for its turn of a busy event loop. `writers_thread`: that
-    thread.
+    Who writes has a connection (`writer`) for the most frequent transaction, all of which is done
+    in a thread: of single statements each would wait for its turn of a busy event loop.
     """
+
+    writer: sa.Engine
+    writers_thread: ThreadPoolExecutor
+    _copier: asyncio.Task[None] | None = None
 
     def __init__(
         self, path: Path, reading: AsyncEngine, writing: AsyncEngine, *, writes: bool
@@ -106,21 +109,21 @@ class SqliteDatabase(Database):
         super().__init__(reading, writing)
         self.folder = path.absolute().parent
         self.path = path
+        if not writes:
+            return
         self.writers_thread = ThreadPoolExecutor(1, "hubbub-writer")
         self.writer = sa.create_engine(
             URL.create("sqlite+pysqlite", database=str(path)),
             connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
             poolclass=sa.StaticPool,
         )
-        sa.event.listen(self.writer, "connect", _prepare_writer if writes else _prepare_reader)
+        sa.event.listen(self.writer, "connect", _prepare_writer)
         sa.event.listen(self.writer, "connect", _keep_pages)
         sa.event.listen(self.writer, "begin", _begin_writing_now)
         self._uncopied = 0
         self._due = asyncio.Event()
         self._is_closing = False
-        self._copier = (
-            asyncio.create_task(self._copy_until_closed(), name="checkpoints") if writes else None
-        )
+        self._copier = asyncio.create_task(self._copy_until_closed(), name="checkpoints")
 
     def migrate(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Begin a transaction that writes: it is alone anyway."""
@@ -158,8 +161,8 @@ class SqliteDatabase(Database):
             self._due.set()
             await self._copier
             await self._checkpoint_between_writes("TRUNCATE", _PATIENCE_SECONDS)
-        await asyncio.to_thread(self.writers_thread.shutdown)
-        self.writer.dispose()
+            await asyncio.to_thread(self.writers_thread.shutdown)
+            self.writer.dispose()
         await super().close()
 
     async def _copy_until_closed(self) -> None:

@@ -12,7 +12,8 @@ import datetime as dt
 import importlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -64,16 +65,21 @@ _TEXTS_A_QUERY = 500
 
 
 class Store(Reader):
-    """Reports and batch ids in one SQL database; use `open_store`.
-
-    `counts`: counts of reports that were forgotten. `where`: which slices are read; None: all.
-    """
+    """Reports and batch ids in one SQL database; use `open_store`."""
 
     def __init__(self, opened: OpenDatabase) -> None:
-        self.where: Where | None = None
+        self.where: Where | None = None  # which slices are read; None: all
         self.database, self.ids = opened
-        self.segments = Segments(self.database, self.ids)
-        self.counts = Counts(self.database, self.ids, self.segments)
+
+    @cached_property
+    def segments(self) -> Segments:
+        """What merges, moves and deletes reports; a reader needs none of it."""
+        return Segments(self.database, self.ids)
+
+    @cached_property
+    def counts(self) -> Counts:
+        """What counts reports and forgets them."""
+        return Counts(self.database, self.ids, self.segments)
 
     async def declare(self, metrics: Collection[Metric]) -> None:
         """Record the parameters under which reports of these metrics are stored.
@@ -128,6 +134,8 @@ class Store(Reader):
         nothing of `batches` is stored. If the connection broke while committing, all or nothing is:
         appending them again adds what is missing.
         """
+        if self.database.writing is self.database.reading:
+            raise StoreError("store: was opened read-only")
         firsts = {batch.batch_id: batch for batch in reversed(batches)}
         unseen = await self.ids.append(firsts, day, received or day)
         stored = [records for new in unseen for records in firsts[new].records.values()]
@@ -141,12 +149,10 @@ class Store(Reader):
 
         The transaction ends with the generator: close it if it isn't read to its end.
         """
-        query = sa.select(_segments.c.records).where(*_conditions(_segments, key, since, until))
-        async with self.database.read() as connection:
-            # A few at a time, so that memory holds these, not the store.
-            options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
-            async for row in await connection.stream(query, execution_options=options):
-                yield row.records
+        async with aclosing(self.contents(key, since, until)) as contents:
+            async for stored in contents:
+                if isinstance(stored, StoredRecords):
+                    yield stored.records
 
     async def contents(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -243,27 +249,24 @@ class Store(Reader):
 
     async def overview(self) -> list[DayCount]:
         """Return what is stored, by metric, version and day, without reading the records."""
-        stored = []
-        for table, data, is_segment in (
-            (_segments, _segments.c.records, 1),
-            (_counts, _counts.c.counts, 0),
-        ):
-            group = (table.c.metric, table.c.version, table.c.day)
-            sums = (
-                sa.func.sum(table.c.reports),
-                sa.func.count() * is_segment,
-                sa.func.sum(sa.func.length(data)),
+        queries = [
+            sa.select(
+                *(table.c.metric, table.c.version, table.c.day, table.c.reports),
+                sa.literal(is_segment).label("segments"),
+                sa.func.length(data).label("bytes"),
             )
-            stored.append(sa.select(*group, *sums).group_by(*group))
+            for table, data, is_segment in (
+                (_segments, _segments.c.records, 1),
+                (_counts, _counts.c.counts, 0),
+            )
+        ]
+        stored = sa.union_all(*queries).subquery()
+        group = (stored.c.metric, stored.c.version, stored.c.day)
+        sums = (sa.func.sum(stored.c[name]) for name in ("reports", "segments", "bytes"))
+        query = sa.select(*group, *sums).group_by(*group).order_by(*group)
         async with self.database.read() as connection:
-            rows = (await connection.execute(sa.union_all(*stored))).all()
-        found: dict[tuple[Any, ...], DayCount] = {}
-        for row in rows:
-            count = DayCount(row[0], row[1], row[2], *map(int, row[3:]))
-            if there := found.get(count[:3]):
-                count = DayCount(*count[:3], *map(sum, zip(there[3:], count[3:], strict=True)))
-            found[count[:3]] = count
-        return sorted(found.values())
+            rows = (await connection.execute(query)).all()
+        return [DayCount(*row[:3], *map(int, row[3:])) for row in rows]
 
     async def ping(self) -> None:
         """Raise StoreError unless the database answers."""

@@ -44,25 +44,6 @@ async def test_new_batches_are_stored_and_told_from_known_ones(any_store_url):
         assert await store.count(HOMEPAGE) == 8
 
 
-@in_event_loop
-async def test_stored_batch_is_known_after_reopening(any_store_url):
-    batch = make_new_batch()
-    async with open_store(any_store_url, create=True) as store:
-        await store.append([batch], _DAY)
-    async with open_store(any_store_url, create=True) as store:
-        assert await store.append([batch], _DAY + dt.timedelta(days=1)) == [False]
-        assert await store.count(HOMEPAGE) == 3
-
-
-@in_event_loop
-async def test_of_copies_in_one_group_the_first_counts(any_store_url):
-    batch, other = make_new_batch(), make_new_batch()
-    async with open_store(any_store_url, create=True) as store:
-        fresh = await store.append([batch, other, batch, batch], _DAY)
-        assert fresh == [True, True, False, False]
-        assert await store.count(HOMEPAGE) == 6
-
-
 @given(st.lists(st.lists(st.integers(0, 12), max_size=8), max_size=6))
 @examples(40)
 @in_event_loop
@@ -77,15 +58,6 @@ async def test_every_id_counts_once_in_whatever_groups_it_comes(groups):
                 seen |= set(group)
             stored = [i for segment in await stored_segments(store) for i in segment]
             assert sorted(stored) == sorted(seen)
-
-
-@in_event_loop
-async def test_group_larger_than_one_statement_is_stored_once(any_store_url):
-    batches = [make_new_batch([i]) for i in range(1300)]
-    async with open_store(any_store_url, create=True) as store:
-        assert await store.append(batches[:700], _DAY) == [True] * 700
-        assert await store.append(batches, _DAY) == [False] * 700 + [True] * 600
-        assert await store.count(HOMEPAGE) == 1300
 
 
 @in_event_loop

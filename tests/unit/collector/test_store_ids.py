@@ -11,18 +11,7 @@ import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from hubbub.storage import (
-    Maintenance,
-    NewBatch,
-    Store,
-    StoreError,
-    id_table,
-    open_store,
-    parse_tables,
-    segment_table,
-    sqlite,
-    taking_day,
-)
+from hubbub.storage import Maintenance, NewBatch, Store, StoreError, id_table, open_store, sqlite
 from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch, two_stores
 from unit.collector.event_loop import in_event_loop
@@ -249,26 +238,6 @@ async def test_upkeeps_that_drop_the_ids_of_the_same_day_do_not_wait_for_each_ot
 
 
 @in_event_loop
-async def test_each_day_is_searched_by_its_key(postgresql_url):
-    """Whatever the planner takes for cheapest: it may have looked while a partition was empty."""
-    plans: list[str] = []
-
-    async def explain(connection: asyncpg.Connection, sql: str, values: Any):
-        if STORES_IDS in sql and "EXPLAIN" not in sql:
-            rows = await connection.fetch(f"EXPLAIN {sql}", *values)
-            plans.append("\n".join(row[0] for row in rows))
-
-    async with open_store(postgresql_url, create=True) as store:
-        for number in range(4):
-            await store.append([make_new_batch() for _ in range(1000)], _later(number))
-        with listening_to_appends(before=explain):
-            await store.append([make_new_batch() for _ in range(1000)], _later(3))
-    (plan,) = plans
-    assert plan.count("Index Cond: (batch_id = id.id)") == 4
-    assert "Seq Scan on batch_ids_2026" not in plan
-
-
-@in_event_loop
 async def test_very_many_days_are_searched(sqlite_url, monkeypatch):
     monkeypatch.setattr(sqlite, "_TABLES_A_STATEMENT", 7)
     batches = [make_new_batch([number]) for number in range(30)]
@@ -291,15 +260,6 @@ async def test_other_tables_are_not_taken_for_ids(sqlite_url, tmp_path):
         with closing(sqlite3.connect(tmp_path / "hubbub.db")) as connection:
             for name in others:
                 connection.execute(f"SELECT x FROM {name}")  # noqa: S608
-
-
-def test_name_tells_the_day_of_a_table():
-    tables = [id_table(_DAY), id_table(_TOMORROW, is_sorted=True), segment_table(_DAY)]
-    names = [table.name for table in tables]
-    others = ["batch_ids", "batch_ids_20261345", "segments_20261345", "segments_of_mine"]
-    assert parse_tables([*names, *others]) == tables
-    taken = [taking_day(_later(number), tables) for number in (0, 1, 2)]
-    assert taken == [_DAY, _later(2), _later(2)]
 
 
 @in_event_loop

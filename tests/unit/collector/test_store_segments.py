@@ -90,17 +90,6 @@ async def test_merging_takes_small_bites(any_store_url, monkeypatch):
 
 
 @in_event_loop
-async def test_ids_are_known_after_a_merge(any_store_url):
-    batches = [make_new_batch() for _ in range(5)]
-    async with open_store(any_store_url, create=True) as store:
-        for batch in batches:
-            await store.append([batch], _DAY)
-        await store.segments.merge()
-        assert await store.append(batches, _DAY) == [False] * 5
-        assert await store.count(HOMEPAGE) == 15
-
-
-@in_event_loop
 async def test_every_report_counts_once_whoever_merges_reads_and_writes(any_store_url):
     """Two mergers, a writer and a reader; the reader never sees a report missing or twice."""
     async with (

@@ -110,15 +110,6 @@ async def test_file_that_another_is_just_making_is_waited_for(store_url, databas
 
 
 @in_event_loop
-async def test_tasks_may_make_and_open_one_store_at_the_same_time(tmp_path):
-    for number in range(10):
-        url = f"sqlite:///{tmp_path}/{number}.db"
-        assert await asyncio.gather(*[_open_and_append(url) for _ in range(8)]) == [[True]] * 8
-        async with open_store(url, create=False) as reader:
-            assert await reader.count(HOMEPAGE) == 24
-
-
-@in_event_loop
 async def test_reader_that_is_cancelled_keeps_no_log(store_url, database, monkeypatch):
     """Not even until garbage is collected, which may be long, or never if nothing happens."""
     executed = asyncio.Event()
@@ -261,10 +252,6 @@ async def test_readers_do_not_wait_for_a_writer(store_url, database):
             assert await store.count(HOMEPAGE) == 3
             await store.ping()
             other.execute("ROLLBACK")
-
-
-def test_waiting_is_shorter_than_a_client_waits():
-    assert sqlite.BUSY_SECONDS <= 10
 
 
 async def _open_and_append(url: str) -> list[bool]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
-import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,10 +13,9 @@ import click
 from hubbub.collector.cli import cli_errors, config_option, configured
 from hubbub.collector.config import Settings, describe
 from hubbub.protocol import Registry, counted
+from hubbub.reporting import progress_bar
 from hubbub.storage import (
-    Location,
     Maintenance,
-    MetricVersion,
     Store,
     StoreError,
     backup_store,
@@ -29,35 +26,10 @@ from hubbub.storage import (
     migrate_store,
     open_store,
     plan_export,
-    resolve,
 )
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 _Command = Callable[..., None]
-
-
-class _Address(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
-    """A path, or an address in object storage.
-
-    `exists`: whether a path must exist; what lies elsewhere is looked for when it is read.
-    """
-
-    name = "address"
-
-    def __init__(self, *, exists: bool = False) -> None:
-        self._exists = exists
-
-    def convert(
-        self, value: str | Location, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Location:
-        """Return its location, or end with a message."""
-        try:
-            found = resolve(value)
-        except StoreError as error:
-            self.fail(str(error), param, ctx)
-        if self._exists and found.is_local and not found.exists():
-            self.fail(f"path {str(value)!r} does not exist", param, ctx)
-        return found
 
 
 metrics_option = click.option(
@@ -92,7 +64,6 @@ def store_options(command: _Command) -> _Command:
     "directory",
     required=True,
     metavar="DIR",
-    type=_Address(),
     help="Folder to write to, which is new, empty or from an earlier export: a path, "
     "s3://BUCKET/PATH, gs://BUCKET/PATH or abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH.",
 )
@@ -109,7 +80,7 @@ def export(
     store: str | None,
     config: Path | None,
     _format: str,
-    directory: Location,
+    directory: str,
     metrics: tuple[str, ...],
     since: dt.datetime | None,
     until: dt.datetime | None,
@@ -162,7 +133,7 @@ def export(
 
 
 @click.command("import")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=_Address(exists=True))
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @metrics_option
 @store_options
 @click.option(
@@ -180,7 +151,7 @@ def export(
     "--column", default="irr", show_default=True, metavar="NAME", help="Column of bits in a CSV."
 )
 def import_(
-    paths: tuple[Location, ...],
+    paths: tuple[str, ...],
     metrics: str | None,
     store: str | None,
     config: Path | None,
@@ -347,11 +318,19 @@ def delete(
 
     async def count() -> int:
         async with open_store(url, create=False) as opened:
-            keys = [MetricVersion(it.metric, it.version) for it in await opened.declared()]
-            _check_collected(keys, metric, version)
-            days = await opened.overview()
-        stored = [(day.metric, day.version, day.reports) for day in days]
-        return sum(n for name, v, n in stored if name == metric and version in {None, v})
+            collected = await opened.declared()
+            days = [it for it in await opened.overview() if it.metric == metric]
+        names = sorted({it.metric for it in collected})
+        versions = [it.version for it in collected if it.metric == metric]
+        if not versions:
+            known = ", ".join(names) or "none"
+            raise StoreError(f"metric {metric!r}: must be one that was collected: {known}")
+        if version not in {None, *versions}:
+            known = ", ".join(map(str, versions))
+            raise StoreError(
+                f"version {version} of {metric}: must be one that was collected: {known}"
+            )
+        return sum(day.reports for day in days if version in {None, day.version})
 
     async def delete_reports() -> int:
         async with _existing_store(url) as opened:
@@ -401,25 +380,6 @@ def backup(store: str | None, config: Path | None, target: Path) -> None:
         )
 
 
-def _check_collected(
-    collected: Iterable[MetricVersion], metric: str, version: int | None = None
-) -> None:
-    """Raise StoreError, with the names that there are, unless this was ever collected."""
-    versions: dict[str, set[int]] = {}
-    for one in collected:
-        versions.setdefault(one.metric, set()).add(one.version)
-    if metric not in versions:
-        raise StoreError(
-            f"metric {metric!r}: must be one that was collected: "
-            f"{', '.join(sorted(versions)) or 'none'}"
-        )
-    if version not in {None, *versions[metric]}:
-        raise StoreError(
-            f"version {version} of {metric}: must be one that was collected: "
-            f"{', '.join(map(str, sorted(versions[metric])))}"
-        )
-
-
 @asynccontextmanager
 async def _existing_store(url: str) -> AsyncIterator[Store]:
     async with open_store(url, create=False):
@@ -430,18 +390,3 @@ async def _existing_store(url: str) -> AsyncIterator[Store]:
 
 def _date(moment: dt.datetime | None) -> dt.date | None:
     return moment.date() if moment else None
-
-
-@contextlib.contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on a terminal's standard error; yields update(done, total)."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
-
-        def update(done: int, total: int) -> None:
-            bar.length = total
-            bar.update(done - bar.pos)
-
-        yield update

@@ -27,8 +27,8 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from hubbub.protocol import COHORT_BYTES, Metric, RapporParams, Records, Registry, record_width
-from hubbub.storage.errors import ReportFileError
-from hubbub.storage.files.exports import (
+from hubbub.storage.errors import MissingFileError, ReportFileError
+from hubbub.storage.exports import (
     Partition,
     ReportFile,
     check_definition,
@@ -37,8 +37,8 @@ from hubbub.storage.files.exports import (
     report_file,
     report_files,
 )
-from hubbub.storage.files.locations import Address, Location, open_unpacked, resolve, storage_errors
-from hubbub.storage.files.parquet import read_counts_file, read_records
+from hubbub.storage.locations import Address, Location, open_unpacked, resolve, storage_errors
+from hubbub.storage.parquet import read_counts_file, read_records
 from hubbub.storage.reports import MetricVersion, NewBatch
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ def find_sources(
     sources = []
     for path in map(resolve, addresses):
         is_folder = path.is_folder()
+        if path.is_local and not path.exists():
+            raise MissingFileError(f"{path}: no such file or folder")
         files = list(report_files(path)) if is_folder else [report_file(path)]
         chosen = [
             file

@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from hubbub.protocol import KeptCounts, Metric, is_slice, metric_name, record_width
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
-from hubbub.storage.files.locations import Address, Location, resolve
-from hubbub.storage.files.parquet import (
+from hubbub.storage.locations import Address, Location, resolve
+from hubbub.storage.parquet import (
     count_rows,
     read_counts_file,
     read_metadata,
@@ -336,19 +336,12 @@ def report_files(address: Address) -> Iterator[ReportFile]:
 # Writing.
 
 
-class PlannedPartition(NamedTuple):
-    """A partition that an export will write, and how its reports were made."""
-
-    partition: Partition
-    definition: dict[str, object]
-
-
 async def plan_export(
     store: Store,
     metrics: Collection[str] = (),
     since: dt.date | None = None,
     until: dt.date | None = None,
-) -> list[PlannedPartition]:
+) -> list[Partition]:
     """List the partitions of the days `since` to `until`, of some metrics or all."""
     plan = []
     for declared in await store.declared():
@@ -358,11 +351,11 @@ async def plan_export(
         metric_name("store", declared.metric)
         key = MetricVersion(declared.metric, declared.version)
         plan += [
-            PlannedPartition(Partition(*key[:2], day), declared.definition)
+            Partition(*key[:2], day)
             for day in await store.days(key)
             if (since or day) <= day <= (until or day)
         ]
-    return sorted(plan, key=lambda planned: planned.partition)
+    return sorted(plan)
 
 
 def _check_target(directory: Location, partitions: Iterable[Partition]) -> None:
@@ -387,7 +380,7 @@ def _check_target(directory: Location, partitions: Iterable[Partition]) -> None:
 async def export_partitions(
     store: Store,
     address: Address,
-    plan: Collection[PlannedPartition],
+    plan: Collection[Partition],
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     block_bytes: int = BLOCK_BYTES,
@@ -403,12 +396,13 @@ async def export_partitions(
 
     require_pyarrow()
     directory = resolve(address)
-    _check_target(directory, (planned.partition for planned in plan))
-    expected = [await store.count(p.key, p.day, p.day) for p, _ in plan]
+    _check_target(directory, plan)
+    expected = [await store.count(it.key, it.day, it.day) for it in plan]
     done = 0
     declared = {MetricVersion(it.metric, it.version): it for it in await store.declared()}
     spool = Path(directory.path) if directory.is_local else None
-    for (partition, definition), reports in zip(plan, expected, strict=True):
+    for partition, reports in zip(plan, expected, strict=True):
+        definition = declared[partition.key].definition
         if not _require_definition(directory, partition.key, definition, "store"):
             path = directory / _version_path(partition.key) / DEFINITION
             path.write_bytes(_shown(definition).encode() + b"\n")

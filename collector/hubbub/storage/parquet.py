@@ -34,14 +34,7 @@ from hubbub.protocol import (
     table,
 )
 from hubbub.storage.errors import MissingFileError, ReportFileError
-from hubbub.storage.files.locations import (
-    Address,
-    FileStamp,
-    Location,
-    require,
-    resolve,
-    storage_errors,
-)
+from hubbub.storage.locations import Address, FileStamp, Location, require, resolve, storage_errors
 
 _BATCH_BYTES = 2**20  # of records at a time: fits a processor's cache
 _REQUEST_BYTES = 2**23

@@ -1,1 +1,0 @@
-"""Reports out of a store and into one, as files that others can read."""
