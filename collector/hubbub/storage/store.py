@@ -12,7 +12,7 @@ import datetime as dt
 import importlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -149,10 +149,12 @@ class Store(Reader):
 
         The transaction ends with the generator: close it if it isn't read to its end.
         """
-        async with aclosing(self.contents(key, since, until)) as contents:
-            async for stored in contents:
-                if isinstance(stored, StoredRecords):
-                    yield stored.records
+        query = sa.select(_segments.c.records).where(*_conditions(_segments, key, since, until))
+        async with self.database.read() as connection:
+            # A few at a time, so that memory holds these, not the store.
+            options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
+            async for row in await connection.stream(query, execution_options=options):
+                yield row.records
 
     async def contents(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
