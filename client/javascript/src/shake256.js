@@ -10,43 +10,12 @@ const RATE = 136;
 /** By how much each lane turns (rho), and where it goes (pi): lane x + 5 y. */
 const ROTATIONS = [0, 1, 62, 28, 27, 36, 44, 6, 55, 20, 3, 10, 43, 25, 39, 41, 45, 15, 21, 8, 18, 2, 61, 56, 14];
 const PERMUTED = [0, 10, 20, 5, 15, 16, 1, 11, 21, 6, 7, 17, 2, 12, 22, 23, 8, 18, 3, 13, 14, 24, 9, 19, 4];
-/** Of each round (iota), low and high word. */
-const ROUND_CONSTANTS = [
-  ...[
-    [0x1, 0],
-    [0x8082, 0],
-    [0x808a, 0x80000000],
-    [0x80008000, 0x80000000],
-    [0x808b, 0],
-    [0x80000001, 0],
-  ],
-  ...[
-    [0x80008081, 0x80000000],
-    [0x8009, 0x80000000],
-    [0x8a, 0],
-    [0x88, 0],
-    [0x80008009, 0],
-    [0x8000000a, 0],
-  ],
-  ...[
-    [0x8000808b, 0],
-    [0x8b, 0x80000000],
-    [0x8089, 0x80000000],
-    [0x8003, 0x80000000],
-    [0x8002, 0x80000000],
-  ],
-  ...[
-    [0x80, 0x80000000],
-    [0x800a, 0],
-    [0x8000000a, 0x80000000],
-    [0x80008081, 0x80000000],
-  ],
-  ...[
-    [0x8080, 0x80000000],
-    [0x80000001, 0],
-    [0x80008008, 0x80000000],
-  ],
+/** Of each round (iota): the low word, and as a bit, whether the high word's first bit is set; its others aren't. */
+const LOW_CONSTANTS = [
+  0x1, 0x8082, 0x808a, 0x80008000, 0x808b, 0x80000001, 0x80008081, 0x8009, 0x8a, 0x88, 0x80008009, 0x8000000a,
+  0x8000808b, 0x8b, 0x8089, 0x8003, 0x8002, 0x80, 0x800a, 0x8000000a, 0x80008081, 0x8080, 0x80000001, 0x80008008,
 ];
+const HIGH_CONSTANTS = 0xbbe0cc;
 
 /** The endless output of one message. */
 export class Shake256 {
@@ -98,7 +67,7 @@ const moved = new Int32Array(50);
  * @param {Int32Array} state lane (x, y) is words 2 (x + 5 y) and one more
  */
 function keccakF(state) {
-  for (const [low, high] of ROUND_CONSTANTS) {
+  for (let round = 0; round < LOW_CONSTANTS.length; round++) {
     theta(state);
     for (let lane = 0; lane < 25; lane++) {
       const [low, high] = [state[2 * lane], state[2 * lane + 1]];
@@ -114,8 +83,8 @@ function keccakF(state) {
       for (let i = row + 6; i < row + 8; i++) state[i] = moved[i] ^ (~moved[i + 2] & moved[i - 6]);
       for (let i = row + 8; i < row + 10; i++) state[i] = moved[i] ^ (~moved[i - 8] & moved[i - 6]);
     }
-    state[0] ^= low;
-    state[1] ^= high;
+    state[0] ^= LOW_CONSTANTS[round];
+    state[1] ^= (HIGH_CONSTANTS >> round) << 31;
   }
 }
 
