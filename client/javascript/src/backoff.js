@@ -1,6 +1,6 @@
 /**
- * How long to wait before the next attempt. Full jitter keeps clients from coming back all at once
- * after an outage; a collector's Retry-After is the shortest wait.
+ * How long to wait before the next attempt. Full jitter keeps clients from coming back all at once after an outage; a
+ * collector's Retry-After is the shortest wait.
  */
 
 import { randomBytes } from "./coins.js";

@@ -1,8 +1,8 @@
 /**
  * Reports into a batch with an id, and that into the bytes of a request.
  *
- * The id is drawn once and kept through every retry, so the collector recognizes a batch that it has
- * already counted. Invariant: the same reports are never sent under two ids.
+ * The id is drawn once and kept through every retry, so the collector recognizes a batch that it has already counted.
+ * Invariant: the same reports are never sent under two ids.
  */
 
 import { toHex } from "./bytes.js";
@@ -32,10 +32,7 @@ export function newBatchId() {
   return toHex(randomBytes(ID_BYTES));
 }
 
-/**
- * Put reports under a new id.
- * @param {readonly import("./encoder.js").Report[]} reports @returns {Readonly<Batch>}
- */
+/** Put reports under a new id. @param {readonly import("./encoder.js").Report[]} reports @returns {Readonly<Batch>} */
 export function makeBatch(reports) {
   return Object.freeze({ id: newBatchId(), reports: Object.freeze([...reports]) });
 }

@@ -1,9 +1,9 @@
 /**
- * Fair bytes into exact Bernoulli bits: each lane compares its own uniform number with its own
- * probability, binary digit by digit, until the two differ.
+ * Fair bytes into exact Bernoulli bits: each lane compares its own uniform number with its own probability, binary
+ * digit by digit, until the two differ.
  *
- * Invariant: no two lanes share a bit of the stream. If they did, each would keep its probability and no
- * average would show it, but the reports would have lost their privacy.
+ * Invariant: no two lanes share a bit of the stream. If they did, each would keep its probability and no average would
+ * show it, but the reports would have lost their privacy.
  */
 
 const PORTION = 128;
@@ -14,8 +14,7 @@ const PORTION = 128;
  */
 
 /**
- * A probability in binary: whether it is 1, else its digits behind the binary point, down to the last that is
- * 1.
+ * A probability in binary: whether it is 1, else its digits behind the binary point, down to the last that is 1.
  * @typedef {{readonly certain: boolean, readonly digits: Uint8Array}} Chance
  */
 
@@ -41,11 +40,11 @@ export function exactChance(probability) {
 }
 
 /**
- * Draw independent bits, as many as the selector has: 1 with chance `high` where the selector has a 1, with
- * chance `low` elsewhere.
+ * Draw independent bits, as many as the selector has: 1 with chance `high` where the selector has a 1, with chance
+ * `low` elsewhere.
  *
- * Round r looks at the stream's bytes from r * length on, one bit for each lane; up to PORTION bytes are taken
- * at a time, so the stream may be read beyond what was looked at.
+ * Round r looks at the stream's bytes from r * length on, one bit for each lane; up to PORTION bytes are taken at a
+ * time, so the stream may be read beyond what was looked at.
  * @param {Chance} low @param {Chance} high @param {Uint8Array} selector bit j is bit j mod 8 of byte j div 8
  * @param {ByteStream} stream @returns {Uint8Array} as long as the selector
  */

@@ -14,8 +14,7 @@ export function utf8(text) {
 
 /**
  * Return a text in the form in which texts are compared and hashed.
- * @param {unknown} value
- * @returns {string} its Unicode normal form NFC; throws ValueError, which never shows the value
+ * @param {unknown} value @returns {string} its Unicode normal form NFC; throws ValueError, which never shows the value
  */
 export function normalText(value) {
   if (typeof value !== "string") throw new ValueError(`must be a string, not ${typeOf(value)}`);

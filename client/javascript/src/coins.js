@@ -1,7 +1,7 @@
 /**
- * The fair coins of reports: bytes of the operating system's generator, as far as a script can have
- * them. Never Math.random, and never a generator that this module seeds: its state could be copied
- * by a fork or a snapshot, and then two reports would share their noise.
+ * The fair coins of reports: bytes of the operating system's generator, as far as a script can have them. Never
+ * Math.random, and never a generator that this module seeds: its state could be copied by a fork or a snapshot, and
+ * then two reports would share their noise.
  */
 
 import { RandomnessError } from "./errors.js";

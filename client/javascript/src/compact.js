@@ -1,8 +1,8 @@
 /**
  * Batches in the compact form: for each metric, slice and version its reports as fixed-width records.
  *
- * docs/protocol, section 8, describes it byte by byte. Invariant: a batch has just one compact form.
- * Sections and records are in ascending order, so that their order reveals nothing.
+ * docs/protocol, section 8, describes it byte by byte. Invariant: a batch has just one compact form. Sections and
+ * records are in ascending order, so that their order reveals nothing.
  */
 
 import { fromHex, littleEndian } from "./bytes.js";

@@ -10,9 +10,8 @@ export const NO_CONSENT = "no consent";
 /**
  * Return why nothing may be recorded; null if it may.
  * @param {boolean} consent the user's answer to the app
- * @param {{environment?: Environment, globalPrivacyControl?: unknown}} [platform] DO_NOT_TRACK or
- *   HUBBUB_DISABLED, set to anything but 0, no or false, refuse for the user, and so does Global Privacy
- *   Control
+ * @param {{environment?: Environment, globalPrivacyControl?: unknown}} [platform] DO_NOT_TRACK or HUBBUB_DISABLED, set
+ *   to anything but 0, no or false, refuse for the user, and so does Global Privacy Control
  * @returns {string | null}
  */
 export function refusal(consent, { environment = {}, globalPrivacyControl } = thisPlatform()) {

@@ -1,9 +1,9 @@
 /**
- * The outbox into delivered batches: makes them when they are due, leases one after the other, and
- * repeats each under its id until the collector has settled it.
+ * The outbox into delivered batches: makes them when they are due, leases one after the other, and repeats each under
+ * its id until the collector has settled it.
  *
- * The outbox is in the storage and may be shared with other tabs or processes; this module decides only
- * what happens when. Invariant: nothing but the collector's own answer settles a report.
+ * The outbox is in the storage and may be shared with other tabs or processes; this module decides only what happens
+ * when. Invariant: nothing but the collector's own answer settles a report.
  */
 
 import { waitAfter } from "./backoff.js";
@@ -106,8 +106,8 @@ export class Delivery {
   }
 
   /**
-   * Fetch the switch, unless that was done of late, though nothing is sent: all may be off. Without that a
-   * client of which everything is off would never learn that it is on again.
+   * Fetch the switch, unless that was done of late, though nothing is sent: all may be off. Without that a client of
+   * which everything is off would never learn that it is on again.
    */
   ask() {
     this.#asking ??= this.#fetchSwitch()

@@ -1,9 +1,9 @@
 /**
  * Dimensions: facts about the app that travel in the clear with a report, such as its platform.
  *
- * A report's *slice* holds them as one text, "platform=mac,release=1.2". Invariants: a slice has one text, in
- * which the dimensions stand in the metric's order and what is unknown, or "other", is left out, so that the
- * any client may have the empty text; and a pattern is such that both clients read it alike.
+ * A report's *slice* holds them as one text, "platform=mac,release=1.2". Invariants: a slice has one text, in which the
+ * dimensions stand in the metric's order and what is unknown, or "other", is left out, so that the any client may have
+ * the empty text; and a pattern is such that both clients read it alike.
  */
 
 import { table } from "./checks.js";
@@ -51,8 +51,7 @@ export function inWords({ values, pattern }) {
 
 /**
  * Return the slice with these values, as far as the dimensions list them.
- * @param {readonly Readonly<Dimension>[]} dimensions @param {ReadonlyMap<string, string>} values
- * @returns {string}
+ * @param {readonly Readonly<Dimension>[]} dimensions @param {ReadonlyMap<string, string>} values @returns {string}
  */
 export function sliceOf(dimensions, values) {
   const parts = dimensions.flatMap((dimension) => {

@@ -1,12 +1,10 @@
 /**
- * A value into an answer, and an answer into reports: true bits, permanent response, instantaneous
- * response.
+ * A value into an answer, and an answer into reports: true bits, permanent response, instantaneous response.
  *
- * Invariant: nothing from before the last step is logged or sent, and neither value nor true bits are
- * stored. With memory "value" the permanent response is drawn from the secret, so it is the same for
- * life; with memory "period" from the system's generator, so only the stored answer reveals it. The
- * instantaneous response always is the system's, so it never repeats; where an answer is reported once,
- * it may be the only one, and nothing of the answer is stored.
+ * Invariant: nothing from before the last step is logged or sent, and neither value nor true bits are stored. With
+ * memory "value" the permanent response is drawn from the secret, so it is the same for life; with memory "period" from
+ * the system's generator, so only the stored answer reveals it. The instantaneous response always is the system's, so
+ * it never repeats; where an answer is reported once, it may be the only one, and nothing of the answer is stored.
  */
 
 import { bernoulli, exactChance } from "./bernoulli.js";
@@ -87,8 +85,8 @@ export class Encoder {
   }
 
   /**
-   * Return a new report of a new answer: with memory "value" that of the value, for life. With memory "period"
-   * each call pays again; use `answer` once a period, and `report` of that.
+   * Return a new report of a new answer: with memory "value" that of the value, for life. With memory "period" each
+   * call pays again; use `answer` once a period, and `report` of that.
    * @param {unknown} value @returns {Report} throws ValueError, RandomnessError
    */
   encode(value) {

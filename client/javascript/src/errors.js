@@ -1,6 +1,6 @@
 /**
- * Everything that this client throws. Only construction throws into an app; afterwards errors are
- * caught, counted and logged once. No message contains a recorded value.
+ * Everything that this client throws. Only construction throws into an app; afterwards errors are caught, counted and
+ * logged once. No message contains a recorded value.
  */
 
 /** Base of all errors of this client. */

@@ -1,8 +1,8 @@
 /**
  * Sentences for people: what is asked, what would be sent, and what has been spent.
  *
- * What a report reveals is said in odds, with epsilon in brackets, by one sentence for each way in which a
- * metric may be asked. The Python client uses the same words: tests hold both to one list of texts.
+ * What a report reveals is said in odds, with epsilon in brackets, by one sentence for each way in which a metric may
+ * be asked. The Python client uses the same words: tests hold both to one list of texts.
  */
 
 import { toHex } from "./bytes.js";

@@ -1,9 +1,8 @@
 /**
  * A client's secret and a purpose into a stream of bytes that is the same for life.
  *
- * The parts of a message stand behind their lengths, so that no two purposes can have one message;
- * what must never share noise (metrics, versions, applications, cohort and permanent response) is
- * kept apart by that alone.
+ * The parts of a message stand behind their lengths, so that no two purposes can have one message; what must never
+ * share noise (metrics, versions, applications, cohort and permanent response) is kept apart by that alone.
  */
 
 import { littleEndian } from "./bytes.js";

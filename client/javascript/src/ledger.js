@@ -1,12 +1,12 @@
 /**
- * What a client has answered, what that cost, and what becomes of a recording: its own answer is
- * reported, the period's, the last admitted one, or none.
+ * What a client has answered, what that cost, and what becomes of a recording: its own answer is reported, the
+ * period's, the last admitted one, or none.
  *
- * An answer (a distinct value, a period, a one-time report) is paid for as a whole when it is
- * admitted, so that reporting it again never fails. Invariant: whether a client is silent depends on
- * the times of its recordings and never on their values; so the lifetime budget has a part for what
- * times decide, and what changes of values may use is only the rest (docs/protocol, section 6). Here
- * is nothing but functions of plain data; values appear as keyed digests.
+ * An answer (a distinct value, a period, a one-time report) is paid for as a whole when it is admitted, so that
+ * reporting it again never fails. Invariant: whether a client is silent depends on the times of its recordings and
+ * never on their values; so the lifetime budget has a part for what times decide, and what changes of values may use is
+ * only the rest (docs/protocol, section 6). Here is nothing but functions of plain data; values appear as keyed
+ * digests.
  */
 
 import { definitionOf, reserveOfAll } from "./registry.js";
@@ -35,8 +35,8 @@ const TOLERANCE = 1 + 1e-9;
  * An answer that may still be reported.
  *
  * @typedef {object} OpenAnswer
- * @property {string | null} digest of the value; null for a period's, and for a one-time report, which
- *   needn't be known again
+ * @property {string | null} digest of the value; null for a period's, and for a one-time report, which needn't be known
+ *   again
  * @property {number} price
  * @property {number} epsilonReport
  * @property {number} reports
@@ -50,8 +50,8 @@ const TOLERANCE = 1 + 1e-9;
  * @property {string} metric
  * @property {number} version
  * @property {Record<string, unknown>} definition by which the answers were made
- * @property {boolean} alone whether all of it was recorded while a second answer was out of the
- *   question (max_values = 1), so that no change can have been seen
+ * @property {boolean} alone whether all of it was recorded while a second answer was out of the question (max_values =
+ *   1), so that no change can have been seen
  * @property {number} answers how many were ever admitted
  * @property {number} firsts how many of those only times decided
  * @property {number} first sum of the prices of those on which only times decided
@@ -60,8 +60,8 @@ const TOLERANCE = 1 + 1e-9;
  * @property {number} closedApart the same, of a version that isn't registered (any more)
  * @property {number} reports of all answers
  * @property {OpenAnswer[]} open
- * @property {{digest: string | null, cohort: number, permanent: string} | null} last the answer that
- *   was admitted last; its permanent bits in hexadecimal. Null once its period is over
+ * @property {{digest: string | null, cohort: number, permanent: string} | null} last the answer that was admitted last;
+ *   its permanent bits in hexadecimal. Null once its period is over
  * @property {number | null} endDay on which that is, counted from 1970; null without periods
  */
 
@@ -73,8 +73,7 @@ const TOLERANCE = 1 + 1e-9;
  * @property {number} firstDay counted from 1970
  * @property {number} endDay on which it is over
  * @property {boolean} answered
- * @property {number | null} backSince the clock's earliest reading before it (seconds since 1970), while it
- *   is behind
+ * @property {number | null} backSince the clock's earliest reading before it (seconds since 1970), while it is behind
  */
 
 /**
@@ -84,16 +83,15 @@ const TOLERANCE = 1 + 1e-9;
  * @property {Entry[]} entries
  * @property {Record<string, LastPeriod>} periods by metric
  * @property {number} resets how often the secret was replaced
- * @property {number} restores how often the state was found to be a copy, whose original may have
- *   spent more
+ * @property {number} restores how often the state was found to be a copy, whose original may have spent more
  */
 
 /**
  * @typedef {object} Recording
  * @property {Metric} metric
  * @property {number} seconds since 1970
- * @property {{digest: string | null, cohort: number, permanent: string}} answer what it would report
- *   if it is admitted; permanent bits in hexadecimal
+ * @property {{digest: string | null, cohort: number, permanent: string}} answer what it would report if it is admitted;
+ *   permanent bits in hexadecimal
  * @property {import("./schedule.js").Period} [period] the client's; by default the calendar's
  * @property {boolean} [begins] whether it is its first day, on which a client may start at once (default: true)
  * @property {boolean} [isChosen] whether the client answers the metric, as one of its group (default: true)
@@ -101,8 +99,8 @@ const TOLERANCE = 1 + 1e-9;
 
 /**
  * What becomes of a recording, and the answer that is reported for it.
- * @typedef {{kind: "admitted" | "again" | "stale", answer: {cohort: number, permanent: string}} | {kind:
- *   "refused", reason: string}} Decision
+ * @typedef {{kind: "admitted" | "again" | "stale", answer: {cohort: number, permanent: string}} | {kind: "refused",
+ *   reason: string}} Decision
  */
 
 /** @returns {Account} */
@@ -158,12 +156,11 @@ function decidePeriod(account, registry, recording, entry) {
 /**
  * Return the last periods, by metric, because of which a recording draws no answer, as they are at its moment.
  *
- * Metrics of a group that chooses for each period are one question here: a clock that goes back to a period in
- * which the client has another choice finds it answered. A period is free if it begins only when the last one is over.
- * This holds between versions, and where these have other periods: no two periods that a client answers share a day,
- * nor does a version that is raised within one answer once more in it. While the clock is before the last period
- * nothing is drawn, but only for the length of a period: a clock that was wrong once must not silence a client for
- * years.
+ * Metrics of a group that chooses for each period are one question here: a clock that goes back to a period in which
+ * the client has another choice finds it answered. A period is free if it begins only when the last one is over. This
+ * holds between versions, and where these have other periods: no two periods that a client answers share a day, nor
+ * does a version that is raised within one answer once more in it. While the clock is before the last period nothing is
+ * drawn, but only for the length of a period: a clock that was wrong once must not silence a client for years.
  * @param {Account} account @param {Recording} recording @returns {Map<string, LastPeriod>}
  */
 function periodsInUse(account, recording) {
@@ -186,8 +183,8 @@ function namesTogether({ group, name }) {
 }
 
 /**
- * Whether a client waits for a first period of a metric, or of others of its group. So the reports of a
- * roll-out come evenly.
+ * Whether a client waits for a first period of a metric, or of others of its group. So the reports of a roll-out come
+ * evenly.
  * @param {Account} account @param {Metric} metric
  */
 function isNewTo({ periods }, metric) {
@@ -196,8 +193,7 @@ function isNewTo({ periods }, metric) {
 
 /**
  * Enter a recording into the account.
- * @param {Account} account is changed @param {Registry} registry @param {Recording} recording
- * @returns {Decision}
+ * @param {Account} account is changed @param {Registry} registry @param {Recording} recording @returns {Decision}
  */
 export function enter(account, registry, recording) {
   const { metric, seconds, answer } = recording;
@@ -229,8 +225,8 @@ export function enter(account, registry, recording) {
 }
 
 /**
- * Delete the answers of periods that are over, but not the periods' numbers: what was recorded in such a period
- * and comes late isn't answered once more.
+ * Delete the answers of periods that are over, but not the periods' numbers: what was recorded in such a period and
+ * comes late isn't answered once more.
  * @param {Account} account is changed @param {number} seconds since 1970
  */
 export function closePastPeriods(account, seconds) {
@@ -240,8 +236,8 @@ export function closePastPeriods(account, seconds) {
 }
 
 /**
- * Remember the period in which a client begins to wait, if it is new to a metric. Also if it is in no sample
- * then, or the samples of some periods would have no new clients.
+ * Remember the period in which a client begins to wait, if it is new to a metric. Also if it is in no sample then, or
+ * the samples of some periods would have no new clients.
  * @param {Account} account is changed @param {Recording} recording
  */
 export function wait(account, recording) {
@@ -266,8 +262,8 @@ export function countReset(account) {
 }
 
 /**
- * Note that the state is a copy: its original may have given any one-time answer since, and in this period any
- * answer of mode "once".
+ * Note that the state is a copy: its original may have given any one-time answer since, and in this period any answer
+ * of mode "once".
  * @param {Account} account is changed @param {Registry} registry
  * @param {(metric: Metric) => import("./schedule.js").Period} currentPeriod
  */
@@ -292,8 +288,8 @@ export function committed(account) {
 }
 
 /**
- * Return what an entry's reports reveal: of each answer what so many reports of it do, or of a version that
- * isn't registered its whole price if there are several.
+ * Return what an entry's reports reveal: of each answer what so many reports of it do, or of a version that isn't
+ * registered its whole price if there are several.
  * @param {Entry} entry @param {Registry} registry @returns {number}
  */
 export function spent(entry, { metrics }) {
@@ -385,8 +381,8 @@ function closeAnswers(entry) {
 }
 
 /**
- * Whether a client answers a metric, as one of its group: by the secret's choice, and unless another has its
- * answer already, because the group had other metrics then.
+ * Whether a client answers a metric, as one of its group: by the secret's choice, and unless another has its answer
+ * already, because the group had other metrics then.
  * @param {Account} account @param {Readonly<import("./registry.js").Group>} group @param {Recording} recording
  */
 function isChosen(account, group, { metric: { name }, isChosen = true }) {
@@ -421,8 +417,8 @@ function roomForChange(account, registry, metric) {
 }
 
 /**
- * Return what only times decide: one answer, or all periods, of each metric that may be reported, and what was
- * admitted so for versions that may not (any more).
+ * Return what only times decide: one answer, or all periods, of each metric that may be reported, and what was admitted
+ * so for versions that may not (any more).
  * @param {Account} account @param {Registry} registry
  */
 function reserve(account, { metrics }) {

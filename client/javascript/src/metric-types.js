@@ -23,8 +23,8 @@ import { windowOf } from "./responses.js";
  * @property {{k: unknown, h: unknown, m: unknown}} size of its filters
  * @property {number | null} values how many there are, if the registry lists them
  * @property {Record<string, unknown>} definition what, besides the parameters, reports depend on
- * @property {(value: unknown, cohort: number, params: RapporParams) => Uint8Array} bits the true bits of a
- *   value; throws ValueError
+ * @property {(value: unknown, cohort: number, params: RapporParams) => Uint8Array} bits the true bits of a value;
+ *   throws ValueError
  * @property {(value: unknown, cohort: number, params: RapporParams, coins: import("./bernoulli.js").ByteStream) =>
  *   Uint8Array} drawnBits the same, of types whose bits are up to chance with coins
  * @property {(value: unknown) => number} number of a value, where they are listed; throws ValueError
@@ -91,8 +91,8 @@ const STRING = (/** @type {MetricType["size"]} */ size) =>
   });
 
 /**
- * Any text, of which a client reports the beginning up to one step: so many bytes, or all of it at the last
- * step. The cohort says which: cohort c is cohort c % cohorts of step floor(c / cohorts).
+ * Any text, of which a client reports the beginning up to one step: so many bytes, or all of it at the last step. The
+ * cohort says which: cohort c is cohort c % cohorts of step floor(c / cohorts).
  * @type {TypeMaker}
  */
 function openStringType({ steps: given, k, h, m }, path) {

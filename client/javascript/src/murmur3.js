@@ -1,7 +1,7 @@
 /**
- * MurmurHash3_x86_128: bytes into four 32-bit words. Not a cryptographic hash, and needn't be one:
- * it only spreads values over Bloom positions. Every client, in every language, must agree on it;
- * it is the x86 variant, not the x64 one.
+ * MurmurHash3_x86_128: bytes into four 32-bit words. Not a cryptographic hash, and needn't be one: it only spreads
+ * values over Bloom positions. Every client, in every language, must agree on it; it is the x86 variant, not the x64
+ * one.
  */
 
 const C = [0x239b961b, 0xab0e9789, 0x38b34ae5, 0xa1e38b93];

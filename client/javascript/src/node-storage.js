@@ -48,7 +48,6 @@ const underWay = new Set();
 
 /**
  * Keep texts in a directory, which is made when first needed.
- *
  * @param {string} directory of the client's own; it must survive updates of the app
  * @returns {import("./storage.js").KeptTexts}
  */
@@ -190,8 +189,8 @@ async function remove(path) {
 }
 
 /**
- * Whether a process that has ended didn't rename it: it holds reports that may be settled by now. A process that
- * only seems to have ended, as it is in another container, makes its version once more.
+ * Whether a process that has ended didn't rename it: it holds reports that may be settled by now. A process that only
+ * seems to have ended, as it is in another container, makes its version once more.
  * @param {string} rest of its name
  */
 function isLeftOver(rest) {
@@ -243,10 +242,7 @@ function digest(text, length) {
 /** @type {Promise<string> | undefined} differs between a machine and its clone; empty if it isn't known */
 let machine;
 
-/**
- * Return a digest of a file's place: a copy of it has another one.
- * @param {import("node:fs").BigIntStats} found
- */
+/** Return a digest of a file's place: a copy of it has another one. @param {import("node:fs").BigIntStats} found */
 async function placeOf({ ino, birthtimeNs }) {
   machine ??= readFile("/etc/machine-id", "utf8").catch(() => "");
   // Inodes are used again soon; a time of birth isn't. (Windows lends it to files of the same name.)

@@ -9,12 +9,12 @@ import { nameOfKey, parseVerifyKey } from "./switch.js";
  * @typedef {object} Options
  * @property {unknown} registry the parsed metrics.toml: {application, metrics: {name: {...}}}
  * @property {string | URL} endpoint the collector's base address; in a browser it may be relative
- * @property {import("./storage.js").KeptTexts} storage where secret, account and unsent reports live;
- *   must survive updates
+ * @property {import("./storage.js").KeptTexts} storage where secret, account and unsent reports live; must survive
+ *   updates
  * @property {boolean} [consent] false: nothing is stored, recorded or sent (default: true)
- * @property {boolean} [development] while an app is being made: `record` throws at what its author should
- *   mend (unknown metrics, values of the wrong type), and a metric with mode "once" doesn't wait for its first
- *   period (default: false)
+ * @property {boolean} [development] while an app is being made: `record` throws at what its author should mend (unknown
+ *   metrics, values of the wrong type), and a metric with mode "once" doesn't wait for its first period (default:
+ *   false)
  * @property {number} [batchSize] send as soon as this many reports wait (default: 100)
  * @property {number} [batchMillis] send at the latest this long after the first (default: a minute)
  * @property {number} [maxWaiting] most unsent reports; beyond it the oldest are dropped (10,000)
@@ -23,16 +23,16 @@ import { nameOfKey, parseVerifyKey } from "./switch.js";
  * @property {number} [firstRetryMillis] upper end of the first wait (default: one second)
  * @property {number} [longestRetryMillis] upper end of later waits (default: five minutes)
  * @property {string} [ingestKey] the key that the collector asks of this app
- * @property {Readonly<Record<string, string>>} [dimensions] facts about the app, in the clear, such as
- *   {platform: "mac"}; a value that the registry doesn't list is "other", or with `development` an error
- * @property {true | string | URL} [switch] where to ask, at most once a day and only when something is sent
- *   anyway, whether metrics are off for now: an address, or true for the collector's own; it can't turn
- *   anything on or raise an epsilon (default: nothing is asked)
+ * @property {Readonly<Record<string, string>>} [dimensions] facts about the app, in the clear, such as {platform:
+ *   "mac"}; a value that the registry doesn't list is "other", or with `development` an error
+ * @property {true | string | URL} [switch] where to ask, at most once a day and only when something is sent anyway,
+ *   whether metrics are off for now: an address, or true for the collector's own; it can't turn anything on or raise an
+ *   epsilon (default: nothing is asked)
  * @property {string} [switchKey] public key, as `hubbub-collector token --switch` prints it: only a switch that is
  *   signed with it is obeyed
  * @property {typeof globalThis.fetch} [fetch] instead of the global one
- * @property {(error: import("./sender.js").DeliveryFailure) => void} [onError] called after each attempt
- *   that didn't deliver its batch
+ * @property {(error: import("./sender.js").DeliveryFailure) => void} [onError] called after each attempt that didn't
+ *   deliver its batch
  * @property {(message: string) => void} [log] instead of console.warn; called once for each kind of trouble
  */
 

@@ -1,10 +1,10 @@
 /**
  * Unsent reports, spooled one by one and then put into batches, as plain data in the client's state.
  *
- * Invariants: a batch keeps its id for as long as the collector may have stored it, so no report is ever
- * counted under two ids; reports are sent only to the origin for which they were recorded; and of a
- * metric with reports_per_day = 1 at most one can be stored on a day, as far as the client's clock is
- * right. The tab or process that sends a batch leases it.
+ * Invariants: a batch keeps its id for as long as the collector may have stored it, so no report is ever counted under
+ * two ids; reports are sent only to the origin for which they were recorded; and of a metric with reports_per_day = 1
+ * at most one can be stored on a day, as far as the client's clock is right. The tab or process that sends a batch
+ * leases it.
  */
 
 import { uniform } from "./backoff.js";
@@ -37,8 +37,7 @@ const CLOCK_SLACK = 60_000;
  * @property {StoredReport} report
  * @property {string} origin of the collector that it was recorded for
  * @property {number} day on which it was made, counted from 1970
- * @property {boolean} lasting whether its cohort is the client's for life, and so may not meet another
- *   such in a batch
+ * @property {boolean} lasting whether its cohort is the client's for life, and so may not meet another such in a batch
  */
 
 /**
@@ -48,8 +47,8 @@ const CLOCK_SLACK = 60_000;
  * @property {number} day of its oldest report
  * @property {StoredReport[]} reports in ascending order, which reveals nothing
  * @property {Lease | null} lease
- * @property {{times: number, until: number}} [rest] until when, in milliseconds since 1970, it isn't sent, for
- *   the collector didn't know what it holds, and how often that was so
+ * @property {{times: number, until: number}} [rest] until when, in milliseconds since 1970, it isn't sent, for the
+ *   collector didn't know what it holds, and how often that was so
  */
 
 /**
@@ -177,8 +176,8 @@ export function dropUnsent(outbox) {
 }
 
 /**
- * Put reports into a batch: the oldest in the spool, but of at most one metric with a cohort for life, and no
- * more than the collector takes.
+ * Put reports into a batch: the oldest in the spool, but of at most one metric with a cohort for life, and no more than
+ * the collector takes.
  * @param {Outbox} outbox is changed @param {number} most reports @param {string} origin of the collector
  * @param {number} [now] milliseconds since 1970
  */
@@ -225,9 +224,9 @@ export function leaseOldest(outbox, lease, origin) {
 /**
  * Let a batch go: what is settled of it is forgotten, the rest waits for another attempt.
  * @param {Outbox} outbox is changed @param {string} id @param {ReadonlySet<number>} settled indices of reports
- * @param {string | null} [holder] whose attempt it was for which the id was drawn, if no collector can have
- *   stored anything: the id is then forgotten, for to show it again, perhaps from another network, would tell
- *   that it is the same client's
+ * @param {string | null} [holder] whose attempt it was for which the id was drawn, if no collector can have stored
+ *   anything: the id is then forgotten, for to show it again, perhaps from another network, would tell that it is the
+ *   same client's
  * @returns {boolean} whether the batch was there
  */
 export function release(outbox, id, settled, holder = null) {
@@ -241,13 +240,13 @@ export function release(outbox, id, settled, holder = null) {
 }
 
 /**
- * Let a batch go of which the collector doesn't know some versions yet. Their reports rest in a batch of their
- * own, a second at first and then twice as long each time, an hour at most; the others go at once. Nothing of
- * the batch was stored, so both get other ids, unless an earlier attempt may have stored all of it under this
- * one: then the whole batch rests, or a report might count twice.
+ * Let a batch go of which the collector doesn't know some versions yet. Their reports rest in a batch of their own, a
+ * second at first and then twice as long each time, an hour at most; the others go at once. Nothing of the batch was
+ * stored, so both get other ids, unless an earlier attempt may have stored all of it under this one: then the whole
+ * batch rests, or a report might count twice.
  * @param {Outbox} outbox is changed @param {string} id
- * @param {{unknown: {metric: string, version: number}[], refused: ReadonlySet<number>}} answer refused: indices
- *   of reports that will never be accepted
+ * @param {{unknown: {metric: string, version: number}[], refused: ReadonlySet<number>}} answer refused: indices of
+ *   reports that will never be accepted
  * @param {string | null} holder whose attempt it was for which the id was drawn, if it was
  * @param {number} [now] milliseconds since 1970 @returns {boolean} whether the batch was there
  */
@@ -288,8 +287,8 @@ export function dropOff(outbox, isOff, now) {
 }
 
 /**
- * Drop reports whose batch the collector might have forgotten, and the oldest beyond the bounds; but nothing
- * that is being sent: the collector may have it already.
+ * Drop reports whose batch the collector might have forgotten, and the oldest beyond the bounds; but nothing that is
+ * being sent: the collector may have it already.
  * @param {Outbox} outbox is changed @param {{maxWaiting: number, maxOutboxBytes: number}} bounds
  * @param {number} now milliseconds since 1970 @returns {Record<string, number>} dropped reports by reason
  */

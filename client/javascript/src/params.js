@@ -1,8 +1,8 @@
 /**
  * k, h, m and the chances of both responses: what is allowed, and what they promise of a single bit.
  *
- * Parameters with which some report would reveal a true bit for certain are refused here, so no later
- * step has to consider them.
+ * Parameters with which some report would reveal a true bit for certain are refused here, so no later step has to
+ * consider them.
  */
 
 import { integer, probability } from "./checks.js";
@@ -83,8 +83,8 @@ export function shownNoise(params) {
 }
 
 /**
- * Return by how much a true 1 makes a permanent 1 likelier, and a true 0 a permanent 0: logarithms of the
- * ratios of their chances.
+ * Return by how much a true 1 makes a permanent 1 likelier, and a true 0 a permanent 0: logarithms of the ratios of
+ * their chances.
  * @param {{f0: number, f1: number}} params
  */
 export function permanentLogRatios({ f0, f1 }) {
@@ -92,8 +92,8 @@ export function permanentLogRatios({ f0, f1 }) {
 }
 
 /**
- * Return by how much a true 1 makes a reported 1 likelier, and a true 0 a reported 0: logarithms of the ratios
- * of their chances.
+ * Return by how much a true 1 makes a reported 1 likelier, and a true 0 a reported 0: logarithms of the ratios of their
+ * chances.
  * @param {{f0: number, f1: number, p: number, q: number}} params
  */
 export function reportLogRatios({ f0, f1, p, q }) {
@@ -110,8 +110,8 @@ export function reportLogRatios({ f0, f1, p, q }) {
 }
 
 /**
- * Return the same of so many reports of one permanent response: of reports that are all 1, and all 0, which are
- * the extremes.
+ * Return the same of so many reports of one permanent response: of reports that are all 1, and all 0, which are the
+ * extremes.
  * @param {{f0: number, f1: number, p: number, q: number}} params @param {number} reports
  */
 export function repeatedLogRatios({ f0, f1, p, q }, reports) {

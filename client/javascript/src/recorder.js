@@ -1,10 +1,9 @@
 /**
- * Recordings into the state: what becomes of each is decided, and the report of its answer drawn, in one
- * atomic update of the account and the outbox.
+ * Recordings into the state: what becomes of each is decided, and the report of its answer drawn, in one atomic update
+ * of the account and the outbox.
  *
- * So of several tabs or processes that answer at once, the one whose answer is stored first wins, and
- * the others report that one. Until then a recording waits in memory as a permanent response; its
- * value isn't kept.
+ * So of several tabs or processes that answer at once, the one whose answer is stored first wins, and the others report
+ * that one. Until then a recording waits in memory as a permanent response; its value isn't kept.
  */
 
 import { waitAfter } from "./backoff.js";
@@ -176,8 +175,8 @@ export class Recorder {
   }
 
   /**
-   * Return why a period's answer needn't be drawn: the account refuses it, and has nothing to note of that.
-   * Null if that is seen only when it is stored, after what waits.
+   * Return why a period's answer needn't be drawn: the account refuses it, and has nothing to note of that. Null if
+   * that is seen only when it is stored, after what waits.
    * @param {import("./encoder.js").Encoder} encoder @param {number} seconds since 1970 @returns {string | null}
    */
   refusal(encoder, seconds) {

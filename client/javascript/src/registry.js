@@ -1,8 +1,8 @@
 /**
  * What an application asks, as plain objects with the keys of metrics.toml, into checked metrics.
  *
- * Client, collector and decoder work from the same registry; an entry that one of them would read
- * differently must be refused by all, so everything is checked and nothing is converted.
+ * Client, collector and decoder work from the same registry; an entry that one of them would read differently must be
+ * refused by all, so everything is checked and nothing is converted.
  */
 
 import { checkName, day, integer, list, oneOf, positive, probability } from "./checks.js";
@@ -40,13 +40,11 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @property {string} name
  * @property {number} version
  * @property {Readonly<import("./metric-types.js").MetricType>} type
- * @property {"longitudinal" | "one-time" | "once"} mode how often a client reports an answer: again and
- *   again, with a permanent response; once for each version; or once per period
- * @property {"value" | "period"} memory what has a permanent response: each distinct value, for
- *   life, or each period
+ * @property {"longitudinal" | "one-time" | "once"} mode how often a client reports an answer: again and again, with a
+ *   permanent response; once for each version; or once per period
+ * @property {"value" | "period"} memory what has a permanent response: each distinct value, for life, or each period
  * @property {number} periodDays length of a period; 0 with memory "value"
- * @property {number} maxAnswers how many answers a client gives: distinct values,
- *   periods, or one report
+ * @property {number} maxAnswers how many answers a client gives: distinct values, periods, or one report
  * @property {number} reportsPerDay 1: no second report is sent on a day (UTC); 0: no limit
  * @property {string} description
  * @property {string} owner
@@ -54,8 +52,8 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @property {Readonly<import("./params.js").RapporParams>} params
  * @property {import("./responses.js").Response} response
  * @property {Readonly<Group> | null} group of metrics of which a client answers one
- * @property {readonly Readonly<import("./dimensions.js").Dimension>[]} dimensions what its reports state about the
- *   app, in the clear
+ * @property {readonly Readonly<import("./dimensions.js").Dimension>[]} dimensions what its reports state about the app,
+ *   in the clear
  * @property {number} minReports combinations of dimensions with fewer reports on a day are counted as others
  * @property {string} slice what its reports state about this app
  * @property {number} epsilonPermanent what all reports of one value reveal
@@ -69,16 +67,15 @@ const OF_MEMORY = { value: ["max_values"], period: ["period_days", "max_periods"
  * @typedef {object} Group
  * @property {string} name
  * @property {readonly string[]} metrics at least two
- * @property {"life" | "period"} choice whether a client's metric stays the same, or is chosen for
- *   each period
+ * @property {"life" | "period"} choice whether a client's metric stays the same, or is chosen for each period
  */
 
 /**
  * @typedef {object} Registry
  * @property {string} application
  * @property {ReadonlyMap<string, Readonly<Metric>>} metrics
- * @property {ReadonlyMap<string, Readonly<import("./dimensions.js").Dimension>>} dimensions what an app may state
- *   of itself; those of its metrics, and others
+ * @property {ReadonlyMap<string, Readonly<import("./dimensions.js").Dimension>>} dimensions what an app may state of
+ *   itself; those of its metrics, and others
  * @property {number | null} lifetimeEpsilon bound on the prices of all answers ever, if there is one
  */
 

@@ -22,13 +22,12 @@ import { permanentLogRatios, repeatedLogRatios, reportLogRatios } from "./params
  * @typedef {object} Response
  * @property {"unary" | "subset" | "window"} name
  * @property {Record<string, unknown>} definition what, besides the parameters, reports depend on
- * @property {(type: MetricType, params: RapporParams) => number} epsilonPermanent what all reports of one
- *   answer reveal
+ * @property {(type: MetricType, params: RapporParams) => number} epsilonPermanent what all reports of one answer reveal
  * @property {(type: MetricType, params: RapporParams) => number} epsilonReport what one report reveals
- * @property {(type: MetricType, params: RapporParams, reports: number) => number} epsilonAfter what so
- *   many reports of one answer reveal; at most `epsilonPermanent`, and for f0 = f1 as many times `epsilonReport`
- * @property {(params: RapporParams) => (permanent: Uint8Array, stream: ByteStream) => Uint8Array} drawer
- *   returns what draws a report of an answer
+ * @property {(type: MetricType, params: RapporParams, reports: number) => number} epsilonAfter what so many reports of
+ *   one answer reveal; at most `epsilonPermanent`, and for f0 = f1 as many times `epsilonReport`
+ * @property {(params: RapporParams) => (permanent: Uint8Array, stream: ByteStream) => Uint8Array} drawer returns what
+ *   draws a report of an answer
  */
 
 /** Every bit has noise of its own: a permanent response, an instantaneous one, or both. @type {Response} */
@@ -50,9 +49,9 @@ function epsilonOf({ isOneBit }, { h }, { ones, zeros }) {
 }
 
 /**
- * A report in which a fixed number of cells is set: w of d outcomes of one kind are favoured, with probability q,
- * and d - w aren't, so that no report is more than q (d - w) / ((1 - q) w) times as probable under one value as
- * under another. p and q are the chances with which results see a cell set that isn't the value's, and one that is.
+ * A report in which a fixed number of cells is set: w of d outcomes of one kind are favoured, with probability q, and d
+ * - w aren't, so that no report is more than q (d - w) / ((1 - q) w) times as probable under one value as under
+ * another. p and q are the chances with which results see a cell set that isn't the value's, and one that is.
  * @typedef {Response & {cells: number, width: number, chance: number, noise: {p: number, q: number}}} CellsResponse
  */
 
@@ -117,8 +116,8 @@ export function windowOf(cells, width, chance) {
 }
 
 /**
- * Toss one exact coin: compare a uniform number with a chance below 1, byte by byte. All steps are exact: a
- * double times 256 has the same digits, and its fraction fewer.
+ * Toss one exact coin: compare a uniform number with a chance below 1, byte by byte. All steps are exact: a double
+ * times 256 has the same digits, and its fraction fewer.
  * @param {number} chance @param {ByteStream} stream
  */
 function happens(chance, stream) {

@@ -1,9 +1,9 @@
 /**
  * When a client's periods begin, and which metric of a group it answers.
  *
- * Both are pure functions of the client's secret, so that all tabs and processes agree and nothing is
- * stored. Invariant: neither depends on a value, so a client's silence reveals nothing about its
- * answers; and periods begin on days that are independent of each other, so that days link no two reports.
+ * Both are pure functions of the client's secret, so that all tabs and processes agree and nothing is stored.
+ * Invariant: neither depends on a value, so a client's silence reveals nothing about its answers; and periods begin on
+ * days that are independent of each other, so that days link no two reports.
  */
 
 import { toHex } from "./bytes.js";
@@ -27,10 +27,10 @@ const encoder = new TextEncoder();
 /**
  * Return the day, counted from 1970 on, on which a client's period begins.
  *
- * With mode "once" it is uniform over secrets among the days of the calendar's period, and independent of every
- * other period's: so each day is the first for an equal share of clients, and reports of two periods can't be
- * linked by their days. It is the same for all metrics of a group, and for all versions. A permanent response
- * has the calendar's periods.
+ * With mode "once" it is uniform over secrets among the days of the calendar's period, and independent of every other
+ * period's: so each day is the first for an equal share of clients, and reports of two periods can't be linked by their
+ * days. It is the same for all metrics of a group, and for all versions. A permanent response has the calendar's
+ * periods.
  * @param {Metric} metric @param {Uint8Array} secret @param {number} period @returns {number}
  */
 export function firstDay({ mode, group, name, application, periodDays }, secret, period) {
@@ -73,8 +73,8 @@ export function inSeconds(days) {
 /**
  * Return the metric of a group that a client answers, uniform over secrets.
  *
- * Each metric has a keyed random weight, and the greatest wins (rendezvous hashing): a metric that joins the
- * group takes an equal share of clients from every other, and no client changes between two that stay.
+ * Each metric has a keyed random weight, and the greatest wins (rendezvous hashing): a metric that joins the group
+ * takes an equal share of clients from every other, and no client changes between two that stay.
  * @param {Readonly<import("./registry.js").Group>} group @param {string} application @param {Uint8Array} secret
  * @param {number} period number of the period, for a group whose choice is "period" @returns {string}
  */
@@ -88,9 +88,9 @@ export function chosen(group, application, secret, period) {
 }
 
 /**
- * Return a client's number for a metric, uniform in [0, 1) over secrets: it is in a sample of a rate if its
- * number is below that. So samples of lower rates are parts of those of higher ones. Each period has a number
- * of its own: one for life would link the reports of two periods more closely, as fewer clients made them.
+ * Return a client's number for a metric, uniform in [0, 1) over secrets: it is in a sample of a rate if its number is
+ * below that. So samples of lower rates are parts of those of higher ones. Each period has a number of its own: one for
+ * life would link the reports of two periods more closely, as fewer clients made them.
  * @param {string} metric @param {string} application @param {Uint8Array} secret
  * @param {number} [period] its number; a metric without periods has a number for life @returns {number}
  */

@@ -1,10 +1,10 @@
 /**
  * One HTTP attempt to deliver a batch, what its outcome means, and why it failed.
  *
- * Only an answer that the collector itself could have given counts as delivered: a captive portal
- * that redirects, or answers 200 with its own page, must not make the client discard reports. What is
- * sent is a batch's compact form, or JSON where that isn't understood. No answer changes how later batches
- * are sent, or it would mark the client. The description of a failure contains no value and no key.
+ * Only an answer that the collector itself could have given counts as delivered: a captive portal that redirects, or
+ * answers 200 with its own page, must not make the client discard reports. What is sent is a batch's compact form, or
+ * JSON where that isn't understood. No answer changes how later batches are sent, or it would mark the client. The
+ * description of a failure contains no value and no key.
  */
 
 import { retryAfter } from "./backoff.js";
@@ -30,8 +30,8 @@ const NOT_SENT_CODES =
  * Why an attempt didn't deliver its batch.
  *
  * @typedef {object} DeliveryFailure
- * @property {"DNS" | "TLS" | "connection" | "timeout" | "redirect" | "status" | "answer"} kind
- *   what a browser doesn't distinguish is a "connection"; an "answer" is a 2xx that isn't the collector's
+ * @property {"DNS" | "TLS" | "connection" | "timeout" | "redirect" | "status" | "answer"} kind what a browser doesn't
+ *   distinguish is a "connection"; an "answer" is a 2xx that isn't the collector's
  * @property {number | null} status of the answer, if there was one that may be looked at
  * @property {string} detail for people
  * @property {number} time milliseconds since 1970
@@ -49,12 +49,12 @@ const KINDS = [
 
 /**
  * What became of an attempt: `partly` names, by index, the reports that will never be accepted; `unknown` names
- * versions that the collector doesn't know yet, whose reports are to be kept, and may name such, too;
- * `mayBeStored` is whether the collector may have stored the batch although it is to be sent again.
- * @typedef {{kind: "delivered"} | {kind: "retry", asked: number, mayBeStored: boolean, error: DeliveryFailure}
- *   | {kind: "refused", reason: string, error: DeliveryFailure} | {kind: "partly", refused: Set<number>,
- *   reason: string, error: DeliveryFailure} | {kind: "unknown", unknown: Version[], refused: Set<number>,
- *   reason: string, error: DeliveryFailure}} Outcome
+ * versions that the collector doesn't know yet, whose reports are to be kept, and may name such, too; `mayBeStored` is
+ * whether the collector may have stored the batch although it is to be sent again.
+ * @typedef {{kind: "delivered"} | {kind: "retry", asked: number, mayBeStored: boolean, error: DeliveryFailure} | {kind:
+ *   "refused", reason: string, error: DeliveryFailure} | {kind: "partly", refused: Set<number>, reason: string, error:
+ *   DeliveryFailure} | {kind: "unknown", unknown: Version[], refused: Set<number>, reason: string, error:
+ *   DeliveryFailure}} Outcome
  */
 
 /** @typedef {Pick<import("./options.js").CheckedOptions, "endpoint" | "timeoutMillis" | "fetch" | "ingestKey">} Route */
@@ -68,8 +68,8 @@ class TimedOut extends Error {}
 /**
  * Try to deliver a batch once; twice if the compact form isn't understood.
  * @param {Route} route
- * @param {{id: string, reports: readonly import("./batch.js").StoredReport[]}} batch its reports in ascending
- *   order: answers name them by their places
+ * @param {{id: string, reports: readonly import("./batch.js").StoredReport[]}} batch its reports in ascending order:
+ *   answers name them by their places
  * @param {{signal: AbortSignal, outliveThePage: boolean}} options
  * @returns {Promise<Outcome>} never rejects for anything that the network or the server does
  */
@@ -180,8 +180,7 @@ function explainStatus(status, answer) {
 }
 
 /**
- * Return why there was no answer, as far as `fetch` reveals it. Its own text isn't repeated: some quote the
- * address.
+ * Return why there was no answer, as far as `fetch` reveals it. Its own text isn't repeated: some quote the address.
  * @param {unknown} error @returns {DeliveryFailure}
  */
 function explain(error) {
@@ -206,8 +205,7 @@ function codesOf(error) {
 }
 
 /**
- * @param {DeliveryFailure["kind"]} kind @param {number | null} status @param {string} detail
- * @returns {DeliveryFailure}
+ * @param {DeliveryFailure["kind"]} kind @param {number | null} status @param {string} detail @returns {DeliveryFailure}
  */
 function failed(kind, status, detail) {
   return { kind, status, detail: detail.slice(0, LONGEST_DETAIL), time: Date.now() };
@@ -224,10 +222,7 @@ function namedReports(errors, count) {
   return valid ? new Set(indices) : null;
 }
 
-/**
- * Return which metrics and versions the collector doesn't know yet.
- * @param {any} unknown @returns {Version[]}
- */
+/** Return which metrics and versions the collector doesn't know yet. @param {any} unknown @returns {Version[]} */
 function namedVersions(unknown) {
   const listed = Array.isArray(unknown) ? unknown : [];
   return listed.filter((it) => typeof it?.metric === "string" && Number.isInteger(it?.version));

@@ -1,8 +1,8 @@
 /**
  * SHAKE-256 (FIPS 202): a message into an endless stream of bytes, squeezed out as it is asked for.
  *
- * A lane of Keccak-f[1600] has 64 bits; here it is two 32-bit words, low one first, so that the
- * state is 50 words and a message's bytes keep their little-endian order.
+ * A lane of Keccak-f[1600] has 64 bits; here it is two 32-bit words, low one first, so that the state is 50 words and a
+ * message's bytes keep their little-endian order.
  */
 
 const RATE = 136;
@@ -37,10 +37,7 @@ export class Shake256 {
     keccakF(this.#state);
   }
 
-  /**
-   * Overwrite the array with the stream's next bytes.
-   * @param {Uint8Array} target @returns {Uint8Array} the target
-   */
+  /** Overwrite the array with the stream's next bytes. @param {Uint8Array} target @returns {Uint8Array} the target */
   fill(target) {
     for (let i = 0; i < target.length; i++) {
       if (this.#used === RATE) {

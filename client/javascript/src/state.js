@@ -1,10 +1,9 @@
 /**
  * All that a client keeps, as one text: its secret, its account, and its unsent reports.
  *
- * One text, so that what a report costs and the report itself are stored together or not at all. A
- * client that lost its secret and silently drew another would answer the same question twice with
- * fresh permanent noise, and so spend its privacy twice. Invariant: a text that can't be trusted is an
- * error, never a reason to make a new one.
+ * One text, so that what a report costs and the report itself are stored together or not at all. A client that lost its
+ * secret and silently drew another would answer the same question twice with fresh permanent noise, and so spend its
+ * privacy twice. Invariant: a text that can't be trusted is an error, never a reason to make a new one.
  */
 
 import { fromHex, toHex } from "./bytes.js";
@@ -41,9 +40,7 @@ export class StateStore {
   /** @type {string | null} the secret that this client works with, once it is open */
   #secret = null;
 
-  /**
-   * @param {import("./storage.js").KeptTexts} storage @param {string} application each has a state of its own
-   */
+  /** @param {import("./storage.js").KeptTexts} storage @param {string} application each has a state of its own */
   constructor(storage, application) {
     this.#storage = updaterOf(storage);
     this.#key = `hubbub.${application}`;
@@ -53,9 +50,9 @@ export class StateStore {
    * Return the client's secret, drawing it if there is no state yet.
    * @param {Readonly<import("./registry.js").Registry>} registry @param {string} origin of the collector
    * @param {number} seconds since 1970
-   * @returns {Promise<{secret: Uint8Array, account: State["account"], counts: import("./outbox.js").Counts,
-   *   lost: number}>} with the unsent reports, and how many were given up because the state is a copy; throws
-   *   StorageError if it is damaged, RandomnessError, and what the storage throws
+   * @returns {Promise<{secret: Uint8Array, account: State["account"], counts: import("./outbox.js").Counts, lost:
+   *   number}>} with the unsent reports, and how many were given up because the state is a copy; throws StorageError if
+   *   it is damaged, RandomnessError, and what the storage throws
    */
   async open(registry, origin, seconds) {
     let lost = 0;
@@ -85,8 +82,8 @@ export class StateStore {
   }
 
   /**
-   * Change the state. The work may be done several times over, on different states, before one is stored; what
-   * it returned then is returned.
+   * Change the state. The work may be done several times over, on different states, before one is stored; what it
+   * returned then is returned.
    * @template T @param {(state: State) => T} work changes the state in place
    * @returns {Promise<T>} throws StateGoneError if it isn't the state that was opened any more
    */
@@ -115,8 +112,8 @@ export class StateStore {
 
   /**
    * Draw another secret; the account stays, and counts that.
-   * @returns {Promise<number>} how many unsent reports were deleted; throws StorageError if there is no state,
-   *   or it is damaged
+   * @returns {Promise<number>} how many unsent reports were deleted; throws StorageError if there is no state, or it is
+   *   damaged
    */
   async reset() {
     let cleared = 0;
@@ -158,10 +155,7 @@ export class StateStore {
     return update;
   }
 
-  /**
-   * @param {(state: State | null, copied: boolean) => State} work
-   * @returns {Promise<State | null>} what was stored
-   */
+  /** @param {(state: State | null, copied: boolean) => State} work @returns {Promise<State | null>} what was stored */
   async #work(work) {
     /** @type {State | null} */
     let changed = null;

@@ -1,28 +1,26 @@
 /**
- * A place of the app's choice for the client's state. Whatever the place, the client needs one thing
- * of it: an atomic update of one text.
+ * A place of the app's choice for the client's state. Whatever the place, the client needs one thing of it: an atomic
+ * update of one text.
  */
 
 import { StorageError } from "./errors.js";
 
 /**
- * What an update does to a text: it is given the text, or null if there is none, and returns the new
- * one, null to delete it, or undefined to leave it. It may be called more than once before its last
- * result is stored; if it throws, nothing is stored.
+ * What an update does to a text: it is given the text, or null if there is none, and returns the new one, null to
+ * delete it, or undefined to leave it. It may be called more than once before its last result is stored; if it throws,
+ * nothing is stored.
  *
- * A storage that knows says whether the text is a copy (a restored backup, a cloned machine) of the
- * one that was stored.
- *
+ * A storage that knows says whether the text is a copy (a restored backup, a cloned machine) of the one that was
+ * stored.
  * @typedef {(text: string | null, about?: {copied: boolean}) => string | null | undefined} Change
  */
 
 /**
- * A place for a few texts. `update` must be atomic where several processes or tabs may run at once;
- * one that has none, but `get` and `set` (and `delete`), serves a single process. All may be
- * asynchronous; they throw or reject if they fail, and then have stored nothing.
- *
- * @typedef {{update: (key: string, change: Change) => unknown} & Partial<TextFunctions>
- *   | {update?: undefined} & TextFunctions} KeptTexts
+ * A place for a few texts. `update` must be atomic where several processes or tabs may run at once; one that has none,
+ * but `get` and `set` (and `delete`), serves a single process. All may be asynchronous; they throw or reject if they
+ * fail, and then have stored nothing.
+ * @typedef {{update: (key: string, change: Change) => unknown} & Partial<TextFunctions> | {update?: undefined} &
+ *   TextFunctions} KeptTexts
  */
 
 /**
@@ -33,8 +31,8 @@ import { StorageError } from "./errors.js";
  */
 
 /**
- * As much of a localStorage as is used. The name of the whole, Storage, isn't known to programs for
- * Node that are compiled without the DOM's types.
+ * As much of a localStorage as is used. The name of the whole, Storage, isn't known to programs for Node that are
+ * compiled without the DOM's types.
  *
  * @typedef {object} Area
  * @property {(key: string) => string | null} getItem
@@ -50,9 +48,7 @@ const lastUpdates = new WeakMap();
 
 /**
  * Return the storage's update, or one made of `get` and `set`.
- *
- * @param {KeptTexts} storage
- * @returns {(key: string, change: Change) => Promise<void>}
+ * @param {KeptTexts} storage @returns {(key: string, change: Change) => Promise<void>}
  */
 export function updaterOf(storage) {
   if (storage.update) return async (key, change) => void (await storage.update?.(key, change));
@@ -85,20 +81,16 @@ async function getAndSet(storage, key, change) {
 
 /**
  * Keep texts in a browser, for one origin: in IndexedDB, or where there is none in localStorage.
- *
- * @param {Area} [area] a localStorage, to use that
- * @returns {KeptTexts}
+ * @param {Area} [area] a localStorage, to use that @returns {KeptTexts}
  */
 export function browserStorage(area) {
   return !area && globalThis.indexedDB ? indexedDbStorage() : localStorageOf(area);
 }
 
 /**
- * Web Locks keep tabs apart, where a page has them. But a tab may see what another has stored only a
- * moment later: in Chromium three busy tabs sent some reports twice. So this serves one tab at a time.
- *
- * @param {Area} [area] by default localStorage, looked up when it is first needed
- * @returns {KeptTexts}
+ * Web Locks keep tabs apart, where a page has them. But a tab may see what another has stored only a moment later: in
+ * Chromium three busy tabs sent some reports twice. So this serves one tab at a time.
+ * @param {Area} [area] by default localStorage, looked up when it is first needed @returns {KeptTexts}
  */
 function localStorageOf(area) {
   const open = () => area ?? globalThis.localStorage ?? missing("IndexedDB or localStorage");
@@ -117,11 +109,8 @@ function localStorageOf(area) {
 }
 
 /**
- * Keep texts in IndexedDB, which pages and workers of one origin share; its transactions make updates
- * atomic.
- *
- * @param {string} [name] of the database
- * @returns {KeptTexts}
+ * Keep texts in IndexedDB, which pages and workers of one origin share; its transactions make updates atomic.
+ * @param {string} [name] of the database @returns {KeptTexts}
  */
 export function indexedDbStorage(name = "hubbub") {
   // It stays open: a page that is being left has no time to open it.
@@ -161,11 +150,7 @@ async function mayExist(name) {
   }
 }
 
-/**
- * @param {string} name
- * @param {() => void} onClosed it can't be used any more
- * @returns {Promise<IDBDatabase>}
- */
+/** @param {string} name @param {() => void} onClosed it can't be used any more @returns {Promise<IDBDatabase>} */
 function openDatabase(name, onClosed) {
   const request = (globalThis.indexedDB ?? missing("IndexedDB")).open(name, 1);
   return new Promise((resolve, reject) => {

@@ -1,9 +1,9 @@
 /**
  * The switch: a file that turns metrics off, or down to a sample of clients, and nothing else.
  *
- * docs/protocol, section 12, describes it. Invariants: a rate is below 1 and a metric has the least rate
- * that is given for it, so no document turns anything on or up; and what is off is neither reported nor
- * charged, while answers, account and periods stay as they are.
+ * docs/protocol, section 12, describes it. Invariants: a rate is below 1 and a metric has the least rate that is given
+ * for it, so no document turns anything on or up; and what is off is neither reported nor charged, while answers,
+ * account and periods stay as they are.
  */
 
 import { fromHex, toHex } from "./bytes.js";
@@ -17,8 +17,8 @@ export const NOT_SAMPLED = "not in the sample";
 export const SWITCH_BYTES = 65_537;
 
 /**
- * A smaller sample is no use: of 100,000 clients it leaves 100, the fewest reports that are published for a
- * part of them (min_reports). But it would single out the few that answer.
+ * A smaller sample is no use: of 100,000 clients it leaves 100, the fewest reports that are published for a part of
+ * them (min_reports). But it would single out the few that answer.
  */
 export const LEAST_RATE = 0.001;
 /** A file may seem to be from the future: a clock set to local time instead of UTC is wrong by up to 14 hours. */
@@ -52,8 +52,8 @@ export class SwitchError extends HubbubError {}
  */
 
 /**
- * By the key that signed them, or "" where an app has none. What another key signed, or none, isn't obeyed: an
- * app that got a key, or another one, may have been given a file by the thief of the old one.
+ * By the key that signed them, or "" where an app has none. What another key signed, or none, isn't obeyed: an app that
+ * got a key, or another one, may have been given a file by the thief of the old one.
  * @typedef {Record<string, KeptSwitch>} KeptSwitches
  */
 
@@ -61,10 +61,7 @@ export class SwitchError extends HubbubError {}
 /** @typedef {import("./schedule.js").Period} Period */
 /** @typedef {(metric: Metric, period?: Period) => string | null} Refusal why it isn't reported, if so */
 
-/**
- * Read a file; its signature isn't looked at.
- * @param {Uint8Array} bytes @returns {SwitchFile} throws SwitchError
- */
+/** Read a file; its signature isn't looked at. @param {Uint8Array} bytes @returns {SwitchFile} throws SwitchError */
 export function parseSwitch(bytes) {
   if (bytes.length >= SWITCH_BYTES) throw new SwitchError(`switch: must be at most ${SWITCH_BYTES - 1} bytes`);
   const end = LINE.length + SIGNATURE_LENGTH;
@@ -116,8 +113,8 @@ function checkDocument(value) {
 }
 
 /**
- * Reject unless an application may obey a file at a moment. One from the future would outlast all that are
- * issued until then.
+ * Reject unless an application may obey a file at a moment. One from the future would outlast all that are issued until
+ * then.
  * @param {SwitchFile} file @param {string} application
  * @param {Uint8Array | null} key with it, the file must be signed, with this key
  * @param {number} now milliseconds since 1970 @returns {Promise<void>} rejects with SwitchError
@@ -211,8 +208,7 @@ export function refusalBy(state, kept) {
 
 /**
  * Return whether no client reports a metric's version, which goes for what waits, too.
- * @param {import("./state.js").State} state @param {Kept} kept
- * @returns {(metric: string, version: number) => boolean}
+ * @param {import("./state.js").State} state @param {Kept} kept @returns {(metric: string, version: number) => boolean}
  */
 export function offBy(state, kept) {
   const document = documentOf(state, kept);
@@ -246,8 +242,8 @@ export function claimFetch(state, now, switchKey) {
 }
 
 /**
- * Obey a document from now on; but none that the same key signed before the one that is obeyed: whoever keeps
- * old files, and has no key, can't bring them back. Without a signature anybody could state any time.
+ * Obey a document from now on; but none that the same key signed before the one that is obeyed: whoever keeps old
+ * files, and has no key, can't bring them back. Without a signature anybody could state any time.
  * @param {import("./state.js").State} state is changed @param {SwitchDocument} document
  * @param {string} switchKey as of `nameOfKey` @returns {boolean} whether it is obeyed
  */

@@ -1,9 +1,9 @@
 /**
  * What an app calls: `new Telemetry({...}).record("homepage", url)`.
  *
- * Construction throws if the registry or an option can't work. After that neither
- * `record` (but with the option `development`) nor delivery throws into the app: trouble is counted, logged once, and visible in `status()`.
- * Only `preview`, `ledger`, `explain`, `forget` and `reset`, which people ask for, reject if they fail.
+ * Construction throws if the registry or an option can't work. After that neither `record` (but with the option
+ * `development`) nor delivery throws into the app: trouble is counted, logged once, and visible in `status()`. Only
+ * `preview`, `ledger`, `explain`, `forget` and `reset`, which people ask for, reject if they fail.
  */
 
 import { waitAfter } from "./backoff.js";
@@ -42,13 +42,13 @@ const NAMES_REPORTS = 422;
  * @property {number} recorded reports made
  * @property {number} stale those of them that report an earlier answer, because a cap was reached
  * @property {number} delivered reports that the collector acknowledged to this object
- * @property {number} waiting reports still to be sent, in memory and in the storage (also those of
- *   other tabs or processes, and of earlier runs)
+ * @property {number} waiting reports still to be sent, in memory and in the storage (also those of other tabs or
+ *   processes, and of earlier runs)
  * @property {Readonly<Record<string, number>>} dropped reports or calls dropped, by reason
  * @property {string | null} disabled why nothing is recorded at all, if so
  * @property {import("./sender.js").DeliveryFailure | null} lastError why an attempt failed last
- * @property {Readonly<Record<string, string>>} firstPeriods by metric, the day (UTC) on which this client's
- *   first period starts, of those that wait for it: nothing is reported before
+ * @property {Readonly<Record<string, string>>} firstPeriods by metric, the day (UTC) on which this client's first
+ *   period starts, of those that wait for it: nothing is reported before
  */
 
 /**
@@ -87,15 +87,13 @@ const NAMES_REPORTS = 422;
  *   (docs/protocol, section 8)
  * @property {string} words the same for people
  * @property {string | null} refusal why it wouldn't be sent, if so
- * @property {boolean} stale whether the report is of an earlier answer, because there is no room for
- *   another value
+ * @property {boolean} stale whether the report is of an earlier answer, because there is no room for another value
  * @property {number} epsilonReport
  * @property {number} epsilonPermanent
  */
 
 /**
  * What works between opening the state and stopping.
- *
  * @typedef {{encoders: Map<string, Encoder>, recorder: Recorder, delivery: Delivery}} Run
  */
 
@@ -156,12 +154,11 @@ export class Telemetry {
   }
 
   /**
-   * Report a value, in noise. Returns at once, and throws only with the option `development`: MetricError
-   * if the metric isn't registered, ValueError if the value isn't one of its type.
-   *
+   * Report a value, in noise. Returns at once, and throws only with the option `development`: MetricError if the metric
+   * isn't registered, ValueError if the value isn't one of its type.
    * @param {string} metric its name in the registry
-   * @param {string | boolean | number | Record<string, string | boolean | number>} value as its type
-   *   wants: the fields' values, where it is joint
+   * @param {string | boolean | number | Record<string, string | boolean | number>} value as its type wants: the fields'
+   *   values, where it is joint
    * @returns {void}
    */
   record(metric, value) {
@@ -187,20 +184,16 @@ export class Telemetry {
 
   /**
    * Send what waits, now.
-   *
-   * @param {number} [timeoutMillis]
-   * @returns {Promise<boolean>} whether all was settled in time; never rejects
+   * @param {number} [timeoutMillis] @returns {Promise<boolean>} whether all was settled in time; never rejects
    */
   async flush(timeoutMillis = DEFAULTS.timeoutMillis) {
     return (await within(timeoutMillis, this.#settled())) === true;
   }
 
   /**
-   * Send what waits, until an attempt fails, then stop. What the collector didn't accept in time stays in
-   * the storage for the next start; later calls of `record` are dropped and counted.
-   *
-   * @param {number} [timeoutMillis]
-   * @returns {Promise<void>} never rejects
+   * Send what waits, until an attempt fails, then stop. What the collector didn't accept in time stays in the storage
+   * for the next start; later calls of `record` are dropped and counted.
+   * @param {number} [timeoutMillis] @returns {Promise<void>} never rejects
    */
   async close(timeoutMillis = 2_000) {
     this.#closed = true;
@@ -229,9 +222,8 @@ export class Telemetry {
   }
 
   /**
-   * Take the user's new answer. Without consent recording and sending stop at once and unsent reports
-   * are deleted; secret and account stay. With it they start again, unless the environment refuses.
-   *
+   * Take the user's new answer. Without consent recording and sending stop at once and unsent reports are deleted;
+   * secret and account stay. With it they start again, unless the environment refuses.
    * @param {boolean} consent anything but true is a no
    * @returns {Promise<void>} fulfilled once the storage is as it should be; never rejects
    */
@@ -254,7 +246,6 @@ export class Telemetry {
 
   /**
    * Return what this client has spent of its privacy, by metric and in total.
-   *
    * @returns {Promise<Spending>} rejects if the state can't be read
    */
   async ledger() {
@@ -283,9 +274,7 @@ export class Telemetry {
 
   /**
    * Return in words what is asked, what it can reveal, and what has been spent.
-   *
-   * @param {{people?: number}} [options] how many share this device: as a group they have `people` times
-   *   the epsilon
+   * @param {{people?: number}} [options] how many share this device: as a group they have `people` times the epsilon
    * @returns {Promise<string>} rejects if the state can't be read
    */
   async explain({ people = 1 } = {}) {
@@ -293,14 +282,13 @@ export class Telemetry {
   }
 
   /**
-   * Return exactly what `record` would send, by the same code, without spending anything. Works without
-   * consent too, with a secret that is thrown away; so it can be shown before.
-   *
+   * Return exactly what `record` would send, by the same code, without spending anything. Works without consent too,
+   * with a secret that is thrown away; so it can be shown before.
    * @param {string} metric its name in the registry
-   * @param {string | boolean | number | Record<string, string | boolean | number>} value as its type
-   *   wants: the fields' values, where it is joint
-   * @returns {Promise<Preview>} rejects with MetricError if the metric isn't registered, with ValueError
-   *   if the value isn't one of its type
+   * @param {string | boolean | number | Record<string, string | boolean | number>} value as its type wants: the fields'
+   *   values, where it is joint
+   * @returns {Promise<Preview>} rejects with MetricError if the metric isn't registered, with ValueError if the value
+   *   isn't one of its type
    */
   async preview(metric, value) {
     const { registry } = this.#options;
@@ -335,7 +323,6 @@ export class Telemetry {
 
   /**
    * Delete this client's secret, account and unsent reports, and stop.
-   *
    * @returns {Promise<string>} what that means, in words; rejects if the storage fails
    */
   async forget() {
@@ -350,9 +337,8 @@ export class Telemetry {
   }
 
   /**
-   * Draw a new secret: this client becomes another one, and every answer costs again. What was spent
-   * stays in the account, which counts the reset.
-   *
+   * Draw a new secret: this client becomes another one, and every answer costs again. What was spent stays in the
+   * account, which counts the reset.
    * @returns {Promise<void>} rejects if there is no state, or it can't be read or written
    */
   async reset() {

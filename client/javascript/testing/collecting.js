@@ -10,7 +10,6 @@ import { APPLICATION, buildRegistry } from "./making.js";
 
 /**
  * What to answer; status 0 closes the connection without a word, SILENCE leaves it open.
- *
  * @typedef {{status: number, body?: unknown, headers?: Record<string, string>}} Answer
  */
 
@@ -22,9 +21,7 @@ export const created = (accepted) => ({ status: 201, body: { accepted } });
 
 /**
  * Serve until the test ends; request number n (from 0) is answered with script(n, batch).
- *
- * @param {import("node:test").TestContext} t
- * @param {(n: number, batch: any) => Answer} [script]
+ * @param {import("node:test").TestContext} t @param {(n: number, batch: any) => Answer} [script]
  */
 export async function scriptedCollector(t, script = (_, batch) => created(batch.reports.length)) {
   /** @type {{path: string | undefined, headers: object, batch: any}[]} */
@@ -74,10 +71,7 @@ export function readCompact(body) {
 
 /**
  * Replace a global until the test ends.
- *
- * @param {import("node:test").TestContext} t
- * @param {string} name
- * @param {unknown} value
+ * @param {import("node:test").TestContext} t @param {string} name @param {unknown} value
  */
 export function replaceGlobal(t, name, value) {
   const before = Object.getOwnPropertyDescriptor(globalThis, name);
@@ -90,20 +84,12 @@ export function replaceGlobal(t, name, value) {
 
 export const STATE_KEY = `hubbub.${APPLICATION}`;
 
-/**
- * Return the state that a client with the tests' registry has stored.
- *
- * @param {{texts: Map<string, string>}} storage
- */
+/** Return the state that a client with the tests' registry has stored. @param {{texts: Map<string, string>}} storage */
 export function storedState({ texts }) {
   return parse(String(texts.get(STATE_KEY)), STATE_KEY);
 }
 
-/**
- * Keep texts in a Map, which a test may look into.
- *
- * @param {Map<string, string>} texts
- */
+/** Keep texts in a Map, which a test may look into. @param {Map<string, string>} texts */
 export function memoryStorage(texts = new Map()) {
   return {
     texts,
@@ -115,9 +101,7 @@ export function memoryStorage(texts = new Map()) {
 
 /**
  * Make a telemetry that retries fast and keeps its log, and close it after the test.
- *
- * @param {import("node:test").TestContext} t
- * @param {Partial<import("../src/telemetry.js").Options>} options
+ * @param {import("node:test").TestContext} t @param {Partial<import("../src/telemetry.js").Options>} options
  */
 export function startTelemetry(t, options) {
   /** @type {string[]} */
@@ -137,9 +121,9 @@ export function startTelemetry(t, options) {
 
 /**
  * Make a telemetry of these metrics that reports to a collector of its own.
- *
  * @param {import("node:test").TestContext} t
- * @param {Partial<import("../src/telemetry.js").Options> & {metrics?: Record<string, Record<string, unknown>>}} [options]
+ * @param {Partial<import("../src/telemetry.js").Options> & {metrics?: Record<string, Record<string, unknown>>}}
+ *   [options]
  * @param {(n: number, batch: any) => Answer} [script] of the collector
  */
 export async function start(t, { metrics, storage = memoryStorage(), ...options } = {}, script) {

@@ -1,9 +1,8 @@
 /**
  * Many clients, each with a storage and so a secret of its own, report once to a real collector.
  *
- * The job on standard input is JSON: {registry, endpoint, metric, clients: {value: how many}}, or, where
- * values are no texts, `values: [...]` instead of `clients`. On standard output: the sums of all clients'
- * counters.
+ * The job on standard input is JSON: {registry, endpoint, metric, clients: {value: how many}}, or, where values are no
+ * texts, `values: [...]` instead of `clients`. On standard output: the sums of all clients' counters.
  */
 
 import { readFileSync } from "node:fs";

@@ -6,9 +6,7 @@ import { join } from "node:path";
 
 /**
  * Make a directory that is removed after the test.
- *
- * @param {import("node:test").TestContext} t
- * @returns {Promise<string>}
+ * @param {import("node:test").TestContext} t @returns {Promise<string>}
  */
 export async function temporaryFolder(t) {
   const path = await mkdtemp(join(tmpdir(), "hubbub-"));

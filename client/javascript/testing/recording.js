@@ -1,6 +1,6 @@
 /**
- * Records into a directory's storage, as a process or a worker: `node recording.js <job>`, a job being
- * JSON: {directory, endpoint, registry, times, pauseMillis}.
+ * Records into a directory's storage, as a process or a worker: `node recording.js <job>`, a job being JSON:
+ * {directory, endpoint, registry, times, pauseMillis}.
  */
 
 import { Telemetry } from "../src/index.js";

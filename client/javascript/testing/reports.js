@@ -1,16 +1,16 @@
 /**
  * Draws what many clients answer, for a statistician: a job on standard input, packed bits in a file.
  *
- * The job is JSON: {entry, values, stages, clients, label, output}. For each of the clients, whose
- * secrets follow from the label, the file gets some bytes for each value and stage:
+ * The job is JSON: {entry, values, stages, clients, label, output}. For each of the clients, whose secrets follow from
+ * the label, the file gets some bytes for each value and stage:
  *
- * - "filter" (the true bits), "permanent", "report", and "instantaneous", of which a value is the
- *   permanent response in hexadecimal: k/8 bytes each;
+ * - "filter" (the true bits), "permanent", "report", and "instantaneous", of which a value is the permanent response in
+ *   hexadecimal: k/8 bytes each;
  * - "answer": a new answer's cohort (2 bytes, little-endian) and its permanent bits;
  * - "period": as "answer", then a report of it.
  *
- * Instantaneous responses, and with memory "period" the answers, are drawn with the system's coins. On
- * standard output: the metric's epsilons.
+ * Instantaneous responses, and with memory "period" the answers, are drawn with the system's coins. On standard output:
+ * the metric's epsilons.
  */
 
 import { createHash } from "node:crypto";
