@@ -43,20 +43,15 @@ export class Encoder {
   #secret;
   #flips;
   #draw;
-  #coins;
 
-  /**
-   * @param {Readonly<import("./registry.js").Metric>} metric @param {Uint8Array} secret the client's, 32 bytes
-   * @param {{repeatableCoinsForTestsOnly?: import("./bernoulli.js").ByteStream}} [tests]
-   */
-  constructor(metric, secret, { repeatableCoinsForTestsOnly } = {}) {
+  /** @param {Readonly<import("./registry.js").Metric>} metric @param {Uint8Array} secret the client's, 32 bytes */
+  constructor(metric, secret) {
     if (secret.length !== SECRET_BYTES) throw new RangeError(`a secret must have ${SECRET_BYTES} bytes`);
     const { f0, f1 } = metric.params;
     this.metric = metric;
     this.#secret = secret.slice();
     this.#flips = [exactChance(f0), exactChance(f1)];
     this.#draw = metric.response.drawer(metric.params);
-    this.#coins = repeatableCoinsForTestsOnly ?? systemCoins;
     /** The client's cohort in this metric; null where each answer has its own. @type {number | null} */
     this.cohort = metric.memory === "value" ? this.#drawCohort(() => this.#keyed(COHORT)) : null;
   }
@@ -113,7 +108,7 @@ export class Encoder {
    * @param {unknown} value @param {number} [cohort] by default the client's @returns {Uint8Array}
    */
   filter(value, cohort = this.cohort ?? 0) {
-    return this.metric.type.drawnBits(value, cohort, this.metric.params, this.#coins);
+    return this.metric.type.drawnBits(value, cohort, this.metric.params, systemCoins);
   }
 
   /**
@@ -123,7 +118,7 @@ export class Encoder {
    */
   permanentResponse(filter, cohort = this.cohort ?? 0) {
     const period = this.metric.memory === "period";
-    const stream = period ? this.#coins : this.#keyed(PERMANENT, littleEndian(cohort, 2), filter);
+    const stream = period ? systemCoins : this.#keyed(PERMANENT, littleEndian(cohort, 2), filter);
     const flips = bernoulli(this.#flips[0], this.#flips[1], filter, stream);
     return flips.map((byte, i) => byte ^ filter[i]);
   }
@@ -133,12 +128,12 @@ export class Encoder {
    * @param {Uint8Array} permanent @returns {Uint8Array}
    */
   instantaneousResponse(permanent) {
-    return this.#draw(permanent, this.#coins);
+    return this.#draw(permanent, systemCoins);
   }
 
   /** @param {unknown} value */
   #respond(value) {
-    const cohort = this.cohort ?? this.#drawCohort(() => this.#coins);
+    const cohort = this.cohort ?? this.#drawCohort(() => systemCoins);
     const filter = this.filter(value, cohort);
     return { filter, cohort, permanent: this.permanentResponse(filter, cohort) };
   }

@@ -92,29 +92,11 @@ export function permanentLogRatios({ f0, f1 }) {
 }
 
 /**
- * Return by how much a true 1 makes a reported 1 likelier, and a true 0 a reported 0: logarithms of the ratios of their
- * chances.
- * @param {{f0: number, f1: number, p: number, q: number}} params
- */
-export function reportLogRatios({ f0, f1, p, q }) {
-  // All terms are positive, so even chances near 0 keep their precision.
-  const chances = (/** @type {number} */ turned, /** @type {number} */ same, /** @type {number} */ other) => ({
-    one: (1 - turned) * same + turned * other,
-    zero: (1 - turned) * (1 - same) + turned * (1 - other),
-  });
-  const [unset, set] = [chances(f0, p, q), chances(f1, q, p)];
-  return {
-    ones: Math.log(set.one) - Math.log(unset.one),
-    zeros: Math.log(unset.zero) - Math.log(set.zero),
-  };
-}
-
-/**
  * Return the same of so many reports of one permanent response: of reports that are all 1, and all 0, which are the
- * extremes.
+ * extremes. All terms are positive, so even chances near 0 keep their precision.
  * @param {{f0: number, f1: number, p: number, q: number}} params @param {number} reports
  */
-export function repeatedLogRatios({ f0, f1, p, q }, reports) {
+export function reportLogRatios({ f0, f1, p, q }, reports) {
   const logRatio = (/** @type {number} */ ifOne, /** @type {number} */ ifZero) => {
     // Both likelihoods divided by the greater, so that none overflows.
     const greater = Math.max(ifOne, ifZero);

@@ -10,7 +10,7 @@
 import { bernoulli, exactChance } from "./bernoulli.js";
 import { filterOf } from "./bloom.js";
 import { uniformBelow } from "./keyed.js";
-import { permanentLogRatios, repeatedLogRatios, reportLogRatios } from "./params.js";
+import { permanentLogRatios, reportLogRatios } from "./params.js";
 
 /** @typedef {import("./metric-types.js").MetricType} MetricType */
 /** @typedef {Readonly<import("./params.js").RapporParams>} RapporParams */
@@ -35,8 +35,8 @@ export const UNARY = Object.freeze({
   name: "unary",
   definition: {},
   epsilonPermanent: (type, params) => epsilonOf(type, params, permanentLogRatios(params)),
-  epsilonReport: (type, params) => epsilonOf(type, params, reportLogRatios(params)),
-  epsilonAfter: (type, params, reports) => epsilonOf(type, params, repeatedLogRatios(params, reports)),
+  epsilonReport: (type, params) => epsilonOf(type, params, reportLogRatios(params, 1)),
+  epsilonAfter: (type, params, reports) => epsilonOf(type, params, reportLogRatios(params, reports)),
   drawer({ p, q }) {
     const [low, high] = [exactChance(p), exactChance(q)];
     return (permanent, stream) => bernoulli(low, high, permanent, stream);

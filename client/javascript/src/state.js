@@ -28,9 +28,6 @@ const encoder = new TextEncoder();
  * @property {import("./switch.js").KeptSwitches} switches that were asked for
  */
 
-/** The state was deleted or replaced by another tab or process, or by this one. */
-export class StateGoneError extends StorageError {}
-
 /** One client's state in a storage. Everything that happens to it is one atomic update. */
 export class StateStore {
   #storage;
@@ -55,27 +52,24 @@ export class StateStore {
    *   it is damaged, RandomnessError, and what the storage throws
    */
   async open(registry, origin, seconds) {
-    let lost = 0;
-    const state = await this.#work((kept, copied) => {
-      const opened = kept ?? newState();
-      lost = 0;
+    const { state, lost } = await this.#update((kept, copied) => {
+      const state = (kept.state ??= newState());
+      let lost = 0;
       if (copied) {
-        const secret = fromHex(opened.secret);
-        countRestore(opened.account, registry, (metric) => periodAt(metric, secret, seconds));
+        const secret = fromHex(state.secret);
+        countRestore(state.account, registry, (metric) => periodAt(metric, secret, seconds));
         for (const { name, reportsPerDay } of registry.metrics.values()) {
-          if (reportsPerDay) noteSent(opened.outbox, name, seconds * 1_000);
+          if (reportsPerDay) noteSent(state.outbox, name, seconds * 1_000);
         }
         // The original may have sent these, under an id that isn't known here.
-        lost = dropUnsent(opened.outbox);
+        lost = dropUnsent(state.outbox);
       }
-      closePastPeriods(opened.account, seconds);
-      return opened;
+      closePastPeriods(state.account, seconds);
+      return { state, lost };
     });
     // Whoever stored it first, all go by what the storage now holds.
     const stored = await this.read();
-    if (!state || stored?.secret !== state.secret) {
-      throw new StorageError(`the storage didn't keep ${this.#key}`);
-    }
+    if (stored?.secret !== state.secret) throw new StorageError(`the storage didn't keep ${this.#key}`);
     this.#secret = state.secret;
     const { secret, account, outbox } = state;
     return { secret: fromHex(secret), account, counts: countsOf(outbox, origin), lost };
@@ -85,29 +79,18 @@ export class StateStore {
    * Change the state. The work may be done several times over, on different states, before one is stored; what it
    * returned then is returned.
    * @template T @param {(state: State) => T} work changes the state in place
-   * @returns {Promise<T>} throws StateGoneError if it isn't the state that was opened any more
+   * @returns {Promise<T>} throws StorageError if it isn't the state that was opened any more
    */
-  async change(work) {
-    let result = /** @type {T} */ (undefined);
-    await this.#work((state) => {
-      if (!state || state.secret !== this.#secret) {
-        throw new StateGoneError(`${this.#key}: deleted or replaced by another tab, process or call; nothing is sent`);
-      }
-      result = work(state);
-      return state;
+  change(work) {
+    return this.#update(({ state }) => {
+      if (state && state.secret === this.#secret) return work(state);
+      throw new StorageError(`${this.#key}: deleted or replaced by another tab, process or call; nothing is sent`);
     });
-    return result;
   }
 
   /** @returns {Promise<State | null>} as it is stored; throws StorageError if it is damaged */
-  async read() {
-    /** @type {State | null} */
-    let state = null;
-    await this.#update(this.#key, (text) => {
-      state = text === null ? null : parse(text, this.#key);
-      return undefined;
-    });
-    return state;
+  read() {
+    return this.#update(({ state }) => state);
   }
 
   /**
@@ -115,55 +98,45 @@ export class StateStore {
    * @returns {Promise<number>} how many unsent reports were deleted; throws StorageError if there is no state, or it is
    *   damaged
    */
-  async reset() {
-    let cleared = 0;
-    await this.#work((state) => {
+  reset() {
+    return this.#update(({ state }) => {
       if (!state) throw new StorageError(`${this.#key}: there is no state to reset`);
       state.secret = toHex(randomBytes(SECRET_BYTES));
       countReset(state.account);
       // Unsent reports were drawn with the old secret; together with new ones they link the two.
-      cleared = clear(state.outbox);
-      return state;
+      return clear(state.outbox);
     });
-    return cleared;
   }
 
-  /**
-   * Delete the unsent reports, if there are any; the rest stays, and nothing is made.
-   * @returns {Promise<number>} how many; throws StorageError if the state is damaged
-   */
-  async clearOutbox() {
-    let cleared = 0;
-    await this.#update(this.#key, (text) => {
-      if (text === null) return undefined;
-      const state = parse(text, this.#key);
-      cleared = clear(state.outbox);
-      return cleared ? serialize(state) : undefined;
-    });
-    return cleared;
+  /** Delete the unsent reports. @returns {Promise<number>} how many; throws StorageError if the state is damaged */
+  clearOutbox() {
+    return this.#update(({ state }) => (state ? clear(state.outbox) : 0));
   }
 
   /** Delete the state, damaged or not. @returns {Promise<void>} throws what the storage throws */
   async forget() {
-    await this.#update(this.#key, () => null);
+    await this.#enqueue(() => null);
   }
 
-  /** @param {string} key @param {import("./storage.js").Change} change @returns {Promise<void>} */
-  #update(key, change) {
-    const update = this.#last.then(() => this.#storage(key, change));
+  /** @template T @param {(kept: {state: State | null}, copied: boolean) => T} work @returns {Promise<T>} what it returned */
+  async #update(work) {
+    let result = /** @type {T} */ (undefined);
+    await this.#enqueue((text, { copied } = { copied: false }) => {
+      const kept = { state: text === null ? null : parse(text, this.#key) };
+      result = work(kept, copied);
+      if (!kept.state) return undefined;
+      const { secret, account, outbox, switches } = kept.state;
+      const json = JSON.stringify({ secret, account, outbox, switches });
+      return text?.endsWith(` ${json}`) ? undefined : `${FORMAT} ${checksum(json)} ${json}`;
+    });
+    return result;
+  }
+
+  /** @param {import("./storage.js").Change} change @returns {Promise<void>} */
+  #enqueue(change) {
+    const update = this.#last.then(() => this.#storage(this.#key, change));
     this.#last = update.catch(() => {});
     return update;
-  }
-
-  /** @param {(state: State | null, copied: boolean) => State} work @returns {Promise<State | null>} what was stored */
-  async #work(work) {
-    /** @type {State | null} */
-    let changed = null;
-    await this.#update(this.#key, (text, { copied } = { copied: false }) => {
-      changed = work(text === null ? null : parse(text, this.#key), copied);
-      return text?.endsWith(` ${toJson(changed)}`) ? undefined : serialize(changed);
-    });
-    return changed;
   }
 }
 
@@ -171,17 +144,6 @@ export class StateStore {
 function newState() {
   const secret = toHex(randomBytes(SECRET_BYTES));
   return { secret, account: emptyAccount(), outbox: emptyOutbox(), switches: {} };
-}
-
-/** @param {State} state @returns {string} */
-export function serialize(state) {
-  const json = toJson(state);
-  return `${FORMAT} ${checksum(json)} ${json}`;
-}
-
-/** @param {State} state */
-function toJson({ secret, account, outbox, switches }) {
-  return JSON.stringify({ secret, account, outbox, switches });
 }
 
 /** @param {string} text @param {string} key what to call it in an error @returns {State} throws StorageError */

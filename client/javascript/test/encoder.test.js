@@ -4,7 +4,7 @@ import { inspect } from "node:util";
 
 import { toHex } from "../src/bytes.js";
 import { Encoder } from "../src/encoder.js";
-import { buildMetric, buildSecret, stream } from "../testing/making.js";
+import { buildMetric, buildSecret } from "../testing/making.js";
 
 const permanentOf = (/** @type {object} */ fields, secret = buildSecret()) => {
   const encoder = new Encoder(buildMetric(fields), secret);
@@ -52,14 +52,6 @@ test("bits that no value sets are noise as all others", () => {
   let seen = 0;
   for (let i = 0; i < 200; i++) seen |= encoder.encode(false).bits[0]; // missed with chance < 1e-24
   assert.equal(seen, 0xff);
-});
-
-test("a test may bring repeatable coins, by a name that says so", () => {
-  const draw = () => {
-    const coins = { repeatableCoinsForTestsOnly: stream("coins") };
-    return toHex(new Encoder(buildMetric(), buildSecret(), coins).encode("a").bits);
-  };
-  assert.equal(draw(), draw());
 });
 
 test("a secret of another length is refused", () => {
