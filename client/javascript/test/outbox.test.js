@@ -36,15 +36,13 @@ function batched(count) {
 }
 
 const cohortOf = ({ record }) => Buffer.from(record, "base64").readUInt16LE(0);
+const spooled = ({ spool }) => spool.map(({ report }) => cohortOf(report));
 const lease = (holder, since = NOW) => ({ holder, since, millis: 15_000 });
 
 test("a batch takes the oldest reports and leaves the others in their order", () => {
   const outbox = outboxOf(10);
   batchSpooled(outbox, 4, ORIGIN);
-  assert.deepEqual(
-    outbox.spool.map(({ report }) => cohortOf(report)),
-    [4, 5, 6, 7, 8, 9],
-  );
+  assert.deepEqual(spooled(outbox), [4, 5, 6, 7, 8, 9]);
   const [{ id, reports, lease: leased }] = outbox.batches;
   assert.deepEqual(reports.map(cohortOf).sort(), [0, 1, 2, 3]);
   assert.deepEqual([id, leased], [null, null]);
@@ -160,14 +158,8 @@ test("beyond the bounds the oldest make room, but none that is being sent", () =
   batchSpooled(outbox, 2, ORIGIN);
   const { id: sent } = leaseOldest(outbox, lease("one"), ORIGIN);
   assert.equal(trim(outbox, { maxWaiting: 5, maxOutboxBytes: Infinity }, NOW)["queue full"], 5);
-  assert.deepEqual(
-    outbox.batches.map(({ id }) => id),
-    [sent],
-  );
-  assert.deepEqual(
-    outbox.spool.map(({ report }) => cohortOf(report)),
-    [7, 8, 9],
-  );
+  assert.deepEqual([outbox.batches.length, outbox.batches[0].id], [1, sent]);
+  assert.deepEqual(spooled(outbox), [7, 8, 9]);
   const full = outboxOf(100);
   const dropped = trim(full, { maxWaiting: Infinity, maxOutboxBytes: 1_000 }, NOW)["queue full"];
   assert.ok(dropped > 50 && JSON.stringify(full.spool.map(({ report }) => report)).length <= 1_000);
@@ -289,10 +281,7 @@ test("what the collector doesn't know yet rests in a batch of its own, and the r
   assert.equal(putOff(outbox, id, { ...UNKNOWN, refused: new Set([0]) }, "one", NOW), true);
   const next = leaseOldest(outbox, lease("one"), ORIGIN);
   assert.notEqual(next.id, id);
-  assert.deepEqual(
-    next.reports.map(({ metric }) => metric),
-    ["homepage"],
-  );
+  assert.deepEqual([next.reports.length, next.reports[0].metric], [1, "homepage"]);
   release(outbox, next.id, new Set([0]));
   assert.equal(leaseOldest(outbox, lease("one"), ORIGIN), null);
   const { rest, ...counts } = countsOf(outbox, ORIGIN, NOW);

@@ -44,10 +44,7 @@ test("processes and workers of one directory are one client", async (t) => {
   const processes = [0, 1].map(() => spawn(process.execPath, [RECORDING, job]));
   const workers = [0, 1].map(() => new Worker(RECORDING, { argv: [job] }));
   const ends = await Promise.all([...processes, ...workers].map((one) => once(one, "exit")));
-  assert.deepEqual(
-    ends.map(([code]) => code),
-    [0, 0, 0, 0],
-  );
+  assert.ok(ends.every(([code]) => code === 0));
   const telemetry = startIn(t, folder, url);
   assert.equal(await telemetry.flush(60_000), true);
   const reports = reportsOf(received);

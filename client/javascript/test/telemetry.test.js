@@ -241,10 +241,7 @@ test("a joint call before the secret is loaded is about what its object held the
   value.crash = "none";
   assert.equal(await telemetry.flush(), true);
   assert.equal((await preview).report.bits[0], 4);
-  assert.deepEqual(
-    reports().map(({ bits }) => bits),
-    ["BA=="],
-  );
+  assert.deepEqual([reports().length, reports()[0].bits], [1, "BA=="]);
 });
 
 test("wrong calls are counted and logged once, without the value, and never throw", async (t) => {

@@ -130,7 +130,8 @@ export async function start(t, { metrics, storage = memoryStorage(), ...options 
   const collector = await scriptedCollector(t, script);
   const given = { endpoint: collector.url, registry: buildRegistry(metrics), storage, ...options };
   const reports = () => collector.received.flatMap(({ batch }) => batch.reports);
-  return { ...collector, ...startTelemetry(t, given), storage, reports };
+  const names = () => reports().map(({ metric }) => metric);
+  return { ...collector, ...startTelemetry(t, given), storage, reports, names };
 }
 
 /** @param {Telemetry} telemetry @param {object} expected what its status has, among others */
