@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { created, memoryStorage, scriptedCollector, startTelemetry, storedState } from "../testing/collecting.js";
-import { buildRegistry, stream } from "../testing/making.js";
+import { created, start as startClient, storedState } from "../testing/collecting.js";
+import { stream } from "../testing/making.js";
 import { until } from "../testing/waiting.js";
 
 const DAY = 86_400_000;
@@ -12,27 +12,24 @@ const NOON = 20_000.5 * DAY;
 const COLOURS = ["red", "green", "blue"];
 /** A report is its value's bits; P(one of a few dozen isn't) < 1e-6. */
 const HARDLY_NOISY = { type: "enum", categories: COLOURS, f: 1e-9, p: 1e-9, q: 1 - 1e-9 };
-const registry = buildRegistry({
-  theme: { ...HARDLY_NOISY, reports_per_day: 1 },
-  page: HARDLY_NOISY,
-});
+const metrics = { theme: { ...HARDLY_NOISY, reports_per_day: 1 }, page: HARDLY_NOISY };
 const TODAY = "already reported today";
 const REPLACED = "replaced by a newer report";
 const NOT_STORED = { status: 503, body: { stored: false } };
 const PERHAPS_STORED = { status: 503 };
 
 /** A client whose clock is the test's, and a collector that answers as `weather` says. */
-async function start(t, storage = memoryStorage()) {
+async function start(t) {
   const weather = { answer: /** @type {object | null} */ (null), arrives: false };
   const stored = new Map();
-  const { url } = await scriptedCollector(t, (_, { batch_id: id, reports }) => {
+  t.mock.timers.enable({ apis: ["Date"], now: NOON });
+  const script = (_, { batch_id: id, reports }) => {
     if ((!weather.answer || weather.arrives) && !stored.has(id)) {
       stored.set(id, { day: Math.floor(Date.now() / DAY), reports });
     }
     return weather.answer ?? created(reports.length);
-  });
-  t.mock.timers.enable({ apis: ["Date"], now: NOON });
-  const { telemetry } = startTelemetry(t, { endpoint: url, storage, registry, timeoutMillis: 500 });
+  };
+  const { telemetry, storage } = await startClient(t, { metrics, timeoutMillis: 500 }, script);
   await telemetry.flush();
   const record = async (...values) => {
     for (const value of values) telemetry.record("theme", value);

@@ -7,7 +7,7 @@ import { fromHex } from "../src/bytes.js";
 import { countRestore, emptyAccount, enter, spent } from "../src/ledger.js";
 import { makeRegistry } from "../src/registry.js";
 import { chosen, firstDay } from "../src/schedule.js";
-import { memoryStorage, scriptedCollector, startTelemetry, STATE_KEY, storedState } from "../testing/collecting.js";
+import { assertStatus, start, startTelemetry, STATE_KEY, storedState } from "../testing/collecting.js";
 import { buildRegistry } from "../testing/making.js";
 
 const DAY = 86_400_000;
@@ -30,29 +30,30 @@ const onesOf = ({ bits }) => {
   return digits.replaceAll("0", "").length;
 };
 
-/** A client on a storage, whose clock is the tests'. */
-async function startOn(t, registry, { storage = memoryStorage(), day = START } = {}) {
-  const { url, received } = await scriptedCollector(t);
-  t.mock.timers.enable({ apis: ["Date"], now: day * DAY });
-  const started = startTelemetry(t, { endpoint: url, storage, registry });
+/** A client whose clock is the tests', and its registry's metric "crash". */
+async function startOn(t, registry) {
+  t.mock.timers.enable({ apis: ["Date"], now: START * DAY });
+  const started = await start(t, { registry });
   await started.telemetry.flush();
-  const reports = () => received.flatMap(({ batch }) => batch.reports);
-  return { ...started, storage, reports };
+  const secret = fromHex(storedState(started.storage).secret);
+  const metric = makeRegistry(registry).metrics.get("crash");
+  const record = async (values) => {
+    for (const [name, value] of Object.entries(values)) started.telemetry.record(name, value);
+    await started.telemetry.flush();
+  };
+  return { ...started, secret, metric, record };
 }
 
 test("a client reports once per period, from the first day on that is its own", async (t) => {
   const registry = onceRegistry({ crash: SET });
-  const { telemetry, storage, reports, logged } = await startOn(t, registry);
+  const { telemetry, secret, metric, record, reports, logged } = await startOn(t, registry);
   const days = [];
   for (let day = START; day < START + 4 * WEEK; day++) {
     t.mock.timers.setTime(day * DAY + 1_000);
     const before = reports().length;
-    telemetry.record("crash", "red");
-    await telemetry.flush();
+    await record({ crash: "red" });
     if (reports().length > before) days.push(day);
   }
-  const secret = fromHex(storedState(storage).secret);
-  const metric = makeRegistry(registry).metrics.get("crash");
   const periods = [...Array(6).keys()].map((i) => Math.floor(START / WEEK) - 1 + i);
   const expected = periods
     .map((period) => firstDay(metric, secret, period))
@@ -66,10 +67,8 @@ test("a client reports once per period, from the first day on that is its own", 
 
 test("nothing of a value stays but the unsent report, in which a set has its size", async (t) => {
   const registry = onceRegistry({ crash: DAILY, wait: MEAN });
-  const { telemetry, storage, reports } = await startOn(t, registry);
-  telemetry.record("crash", "blue");
-  telemetry.record("wait", 2.5);
-  await telemetry.flush();
+  const { telemetry, storage, record, reports } = await startOn(t, registry);
+  await record({ crash: "blue", wait: 2.5 });
   for (const { last, open, answers } of storedState(storage).account.entries) {
     assert.deepEqual({ last, open, answers }, { last: null, open: [], answers: 1 });
   }
@@ -86,51 +85,43 @@ test("nothing of a value stays but the unsent report, in which a set has its siz
 
 test("a recording that the account refuses takes no coins, and is refused at once", async (t) => {
   const registry = onceRegistry({ crash: DAILY, wait: MEAN }, { mood: GROUP.mood });
-  const { telemetry, storage, reports } = await startOn(t, registry);
-  const record = (value) => ["crash", "wait"].forEach((name) => telemetry.record(name, value[name]));
-  record({ crash: "red", wait: 5 });
-  await telemetry.flush();
+  const { telemetry, storage, record, reports } = await startOn(t, registry);
+  await record({ crash: "red", wait: 5 });
   const stored = storage.texts.get(STATE_KEY);
   const coins = t.mock.method(crypto, "getRandomValues");
-  record({ crash: "blue", wait: 6 });
+  const recording = record({ crash: "blue", wait: 6 });
   const { [REPORTED]: reported, [NOT_CHOSEN]: others } = telemetry.status().dropped;
   assert.deepEqual({ reported, others }, { reported: 1, others: 2 });
-  record({ crash: "no colour", wait: "no number" });
+  await recording;
+  await record({ crash: "no colour", wait: "no number" });
   assert.equal(telemetry.status().dropped["bad value"], 2);
-  await telemetry.flush();
   assert.equal(coins.mock.callCount(), 0);
   assert.equal(storage.texts.get(STATE_KEY), stored);
   assert.equal(reports().length, 1);
   t.mock.timers.setTime((START + 1) * DAY);
-  record({ crash: "blue", wait: 6 });
-  await telemetry.flush();
+  await record({ crash: "blue", wait: 6 });
   assert.equal(reports().length, 2);
 });
 
 test("of several tabs one reports a period", async (t) => {
   const registry = onceRegistry({ crash: DAILY });
-  const { telemetry, storage, reports } = await startOn(t, registry);
-  const { url, received } = await scriptedCollector(t);
+  const { telemetry, storage, url, reports } = await startOn(t, registry);
   const other = startTelemetry(t, { endpoint: url, storage, registry }).telemetry;
   for (const tab of [telemetry, other]) tab.record("crash", "red");
   await Promise.all([telemetry.flush(), other.flush()]);
-  const all = [...reports(), ...received.flatMap(({ batch }) => batch.reports)];
-  assert.equal(all.length, 1);
+  assert.equal(reports().length, 1);
 });
 
 test("a client that waits has spent nothing, and its preview says why nothing is sent", async (t) => {
   const registry = onceRegistry({ crash: { ...SET, period_days: 3650 } });
-  const { telemetry, storage } = await startOn(t, registry);
-  const secret = fromHex(storedState(storage).secret);
-  const metric = makeRegistry(registry).metrics.get("crash");
+  const { telemetry, secret, metric, record } = await startOn(t, registry);
   const period = Math.floor(START / 3650) + 1;
   t.mock.timers.setTime((firstDay(metric, secret, period) + 1) * DAY);
   const { refusal, report } = await telemetry.preview("crash", "red");
   assert.equal(refusal, WAITING);
   assert.equal(onesOf({ bits: Buffer.from(report.bits).toString("base64") }), 2);
-  telemetry.record("crash", "red");
-  await telemetry.flush();
-  assert.deepEqual(telemetry.status().dropped, { [WAITING]: 1 });
+  await record({ crash: "red" });
+  assertStatus(telemetry, { dropped: { [WAITING]: 1 } });
   assert.deepEqual((await telemetry.ledger()).metrics, []);
   assert.match(await telemetry.explain(), /Privacy budget used so far: nothing\./);
 });
@@ -147,21 +138,14 @@ test("a preview without a client is that of one that is asked everything, at onc
 
 test("a client answers one metric of a group", async (t) => {
   const registry = onceRegistry({ crash: DAILY, wait: MEAN }, GROUP);
-  const { telemetry, storage, reports } = await startOn(t, registry);
+  const { telemetry, secret, metric, record, names } = await startOn(t, registry);
   for (let day = START; day < START + 3; day++) {
     t.mock.timers.setTime(day * DAY);
-    telemetry.record("crash", "red");
-    telemetry.record("wait", 5);
-    await telemetry.flush();
+    await record({ crash: "red", wait: 5 });
   }
-  const secret = fromHex(storedState(storage).secret);
-  const { group, application } = makeRegistry(registry).metrics.get("crash");
-  const own = chosen(group, application, secret, 0);
-  assert.deepEqual(
-    reports().map(({ metric }) => metric),
-    [own, own, own],
-  );
-  assert.deepEqual(telemetry.status().dropped, { [NOT_CHOSEN]: 3 });
+  const own = chosen(metric.group, metric.application, secret, 0);
+  assert.deepEqual(names(), [own, own, own]);
+  assertStatus(telemetry, { dropped: { [NOT_CHOSEN]: 3 } });
 });
 
 test("in a copied state the current period is taken as reported", () => {
@@ -181,8 +165,7 @@ test("in a copied state the current period is taken as reported", () => {
 
 test("in development nobody waits, and mistakes are thrown", async (t) => {
   const registry = onceRegistry({ crash: { ...SET, period_days: 3650 } });
-  const { url, received } = await scriptedCollector(t);
-  const { telemetry } = startTelemetry(t, { endpoint: url, registry, development: true });
+  const { telemetry, received } = await start(t, { registry, development: true });
   telemetry.record("crash", "red");
   assert.throws(() => telemetry.record("Crash", "red"), /^MetricError: unknown metric; known: crash/);
   assert.throws(() => telemetry.record("crash", "mauve"), /^ValueError/);
@@ -197,17 +180,12 @@ test("in development nobody waits, and mistakes are thrown", async (t) => {
 
 test("a group that is chosen for life keeps to its metric through resets", async (t) => {
   // P(all 25 secrets choose the same metric) is 2^-24.
-  for (const [choice, names] of /** @type {const} */ ([
-    ["life", 1],
-    ["period", 2],
-  ])) {
+  for (const [choice, names] of Object.entries({ life: 1, period: 2 })) {
     const groups = { mood: { metrics: ["crash", "wait"], choice } };
     const registry = onceRegistry({ crash: DAILY, wait: MEAN }, groups);
-    const { telemetry, reports } = await startOn(t, registry);
+    const { telemetry, record, reports } = await startOn(t, registry);
     for (let i = 0; i < 25; i++) {
-      telemetry.record("crash", "red");
-      telemetry.record("wait", 2.5);
-      await telemetry.flush();
+      await record({ crash: "red", wait: 2.5 });
       await telemetry.reset();
     }
     const { resets, metrics } = await telemetry.ledger();
