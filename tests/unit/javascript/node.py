@@ -30,6 +30,20 @@ def run_node(
 
 def run_program(name: str, job: dict[str, Any]) -> Any:
     """Give a program of client/javascript/testing its job; return what it answers."""
-    done = run_node(CLIENT / "testing" / name, stdin=json.dumps(job))
+    return _answer(run_node(CLIENT / "testing" / name, stdin=json.dumps(job)))
+
+
+def run_script(script: str, job: Any) -> Any:
+    """Run a module in client/javascript; return the `answer` that it makes of its `job`."""
+    program = (
+        'import { readFileSync } from "node:fs";\n'
+        'const job = JSON.parse(readFileSync(0, "utf8"));\n'
+        f"{script}\nconsole.log(JSON.stringify(answer));"
+    )
+    stdin = json.dumps(job, default=str)
+    return _answer(run_node("--input-type=module", "-e", program, stdin=stdin))
+
+
+def _answer(done: subprocess.CompletedProcess[str]) -> Any:
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
