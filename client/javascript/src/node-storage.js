@@ -44,7 +44,8 @@ const TAKEN = new Set(["EEXIST", "ENOTEMPTY", "ENOENT", ...(IS_WINDOWS ? ["EPERM
 /** Directories of this program that aren't renamed to their numbers yet. @type {Set<string>} */
 const underWay = new Set();
 
-/** Where the versions of one text are. @typedef {{directory: string, name: string, move: typeof rename}} Folder */
+/** @typedef {(from: string, to: string) => Promise<void>} Move */
+/** Where the versions of one text are. @typedef {{directory: string, name: string, move: Move}} Folder */
 
 /**
  * Keep texts in a directory, which is made when first needed.
@@ -57,7 +58,7 @@ export function fileStorage(directory) {
 
 /**
  * As `fileStorage`, with what renames.
- * @param {string} directory @param {typeof rename} move @returns {import("./storage.js").KeptTexts}
+ * @param {string} directory @param {Move} move @returns {import("./storage.js").KeptTexts}
  */
 export function makeFileStorage(directory, move) {
   return {
