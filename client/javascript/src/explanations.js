@@ -108,7 +108,10 @@ export function explain(registry, spending, people) {
   ];
   for (const metric of metrics) {
     lines.push(describeMetric(metric));
-    lines.push(...[...exposure(metric), ...possibleParts(metric)].map((line) => `  ${line}`));
+    lines.push(...exposure(metric).map((line) => `  ${line}`));
+    const { parts } = metric.type;
+    const lasting = metric.memory === "period" ? "of each answer" : "of all its answers, for life";
+    if (parts.length) lines.push(`  a client reports one part ${lasting}: ${parts.join(", or ")}`);
   }
   for (const { name, metrics: members, choice } of groupsOf(metrics)) {
     const lasting =
@@ -118,12 +121,14 @@ export function explain(registry, spending, people) {
     lines.push(`A client answers only one of ${members.join(", ")} (${name}), ${lasting}.`);
   }
   const constant = reserveOfAll(metrics);
-  const anyHistory = metrics.every(isBounded) ? constant : Infinity;
+  const answers = metrics.every(isBounded)
+    ? ", however answers change"
+    : ` if no answer changes, ${bound(Infinity)} if answers change`;
   const { committed, lifetimeEpsilon, resets, restores } = spending;
   const most = lifetimeEpsilon === null ? "" : `, of at most ${number(lifetimeEpsilon)}`;
   lines.push(
     "",
-    `All questions together, as they are asked now: ${both(constant, anyHistory)}.`,
+    `All questions together, as they are asked now: ${bound(constant)}${answers}.`,
     `Privacy budget used so far: ${spending.metrics.length ? used(spending) : "nothing"}.`,
     `Paid for: epsilon ${number(committed)}${most}.`,
   );
@@ -189,27 +194,10 @@ function exposure(metric) {
   ];
 }
 
-/**
- * Return a line about which parts of answers clients report, unless these are always whole.
- * @param {Metric} metric @returns {string[]}
- */
-function possibleParts({ type, memory }) {
-  const parts = type.parts;
-  if (!parts.length) return [];
-  const lasting = memory === "period" ? "of each answer" : "of all its answers, for life";
-  return [`a client reports one part ${lasting}: ${parts.join(", or ")}`];
-}
-
 /** @param {Spending} spending @returns {string} what has been spent */
 function used({ spent, anyHistory }) {
   const shows = anyHistory === Infinity;
   return bound(spent) + (shows ? ", but not bounded for somebody who sees when answers changed" : "");
-}
-
-/** @param {number} constant @param {number} anyHistory */
-function both(constant, anyHistory) {
-  if (constant === anyHistory) return `${bound(constant)}, however answers change`;
-  return `${bound(constant)} if no answer changes, ${bound(anyHistory)} if answers change`;
 }
 
 /** @param {Metric} metric */
