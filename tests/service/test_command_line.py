@@ -10,21 +10,8 @@ import tomllib
 
 import programs
 from hubbub.client import Telemetry
-from hubbub.collector import Settings
 from programs import forked_collector
 from service.posting import SECONDS, make_batch, post, stored_count
-
-SUBCOMMANDS = [
-    "serve",
-    "token",
-    "maintain",
-    "delete",
-    "backup",
-    "export",
-    "import",
-    "switch",
-]
-_TABLES = {"ingest_keys", "admin_tokens"}
 
 
 def run(
@@ -57,47 +44,6 @@ def test_help_lists_the_subcommands_without_importing_them():
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert (
-        re.findall(r"^  (\w+)  +[A-Z].+\.$", done.stdout, re.MULTILINE)[-len(SUBCOMMANDS) :]
-        == SUBCOMMANDS
-    )
-
-
-def test_serve_has_a_described_flag_for_every_setting_but_the_tables_of_keys():
-    said = " ".join(run("serve", "--help").stdout.split())
-    for name, field in Settings.model_fields.items():
-        flag = "--" + name.replace("_", "-")
-        assert (f" {flag}" in said) == (name not in _TABLES)
-        if name not in _TABLES:
-            assert " ".join(str(field.description).split()) in said
-
-
-def test_configuration_is_printed_with_its_sources(tmp_path):
-    file = tmp_path / "collector.toml"
-    file.write_text("metrics = 'metrics.toml'\nworkers = 2\n", encoding="utf-8")
-    done = run(
-        "serve", "--config", str(file), "--print-config", "--max-body", "77", "--log-times",
-        environment={"HUBBUB_COLLECTOR_STORE": "postgresql://zaphod:beeblebrox@db/hubbub"},
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    printed = tomllib.loads(done.stdout)
-    assert (printed["workers"], printed["max_body_bytes"], printed["log_times"]) == (2, 77, True)
-    assert "max_body_bytes = 77  # --max-body-bytes\n" in done.stdout
-    assert printed["store"] == "postgresql://zaphod:***@db/hubbub"
-    assert "beeblebrox" not in done.stdout
-
-
-def test_mistakes_are_one_line_each():
-    done = run(
-        "serve", "--port", "http", "--workers", "0",
-        environment={"HUBBUB_COLLECTOR_COLOUR": "red"},
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, "")
-    lines = done.stderr.splitlines()
-    assert len(lines) == 4
-    assert all(line.startswith("Error: ") for line in lines)
-    for named in ("--port = 'http'", "--workers = '0'", "HUBBUB_COLLECTOR_COLOUR", "metrics"):
-        assert any(line.startswith(f"Error: {named}: ") for line in lines)
 
 
 def test_token_prints_the_secret_alone_and_only_its_hash_for_the_configuration():

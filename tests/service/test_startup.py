@@ -14,7 +14,7 @@ from hubbub.client import Metric
 from hubbub.collector import main
 from hubbub.simulations import running_collector
 from programs import forked_collector
-from service.posting import SECONDS, accepts_connections, make_batch, post, stored_count
+from service.posting import SECONDS, make_batch, post, stored_count
 
 _IMPORTED_LATE = {
     "asyncpg",
@@ -30,25 +30,16 @@ _IMPORTED_LATE = {
 
 
 @pytest.mark.parametrize("command", ["hubbub-collector", "hubbub-decoder", "hubbub-simulate"])
-def test_help_works(command):
-    done = _run(str(Path(sys.executable).with_name(command)), "--help")
-    assert done.returncode == 0
-    assert f"Usage: {command}" in done.stdout
-    assert done.stderr == ""
-
-
-def test_package_runs_as_a_command():
-    done = _run(sys.executable, "-m", "hubbub.collector", "serve", "--help")
-    assert done.returncode == 0
-    assert "Usage: hubbub-collector serve" in done.stdout
-    for option in ("--metrics", "--store", "--host", "--port", "--max-body", "--drain-seconds"):
-        assert option in done.stdout
-
-
-def test_version_is_told():
-    done = _run(sys.executable, "-m", "hubbub.collector", "--version")
+def test_programs_are_installed(command):
+    done = subprocess.run(
+        [Path(sys.executable).with_name(command), "--help"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "hubbub-collector, version " in done.stdout
+    assert f"Usage: {command}" in done.stdout
 
 
 def test_collector_listens_before_it_imports_what_few_need(metrics_file, database, capfd):
@@ -130,25 +121,6 @@ def test_port_of_another_collector_with_workers_is_not_shared(metrics_file, data
         )
 
 
-def test_address_of_another_machine_is_explained(metrics_file, database):
-    message = _refusal(metrics_file, f"sqlite:///{database}", "--host", "192.0.2.1")
-    assert "--host 192.0.2.1" in message
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("--port", "65536"),
-        ("--port", "http"),
-        ("--max-body", "0"),
-        ("--drain-seconds", "-1"),
-        ("--colour", "1"),
-    ],
-)
-def test_wrong_option_is_named(metrics_file, database, option, value):
-    assert option in _refusal_at_once(metrics_file, f"sqlite:///{database}", option, value)
-
-
 def test_parameters_changed_under_the_same_version_are_refused(metrics_file, database):
     with forked_collector(metrics_file, database) as collector:
         assert post(collector.url, make_batch()).status == 201
@@ -178,15 +150,6 @@ def test_changed_parameters_under_a_new_version_are_stored_apart(metrics_file, d
     assert _counts(database, old, new) == [6, 5]
 
 
-def test_what_describes_a_metric_may_change_under_the_same_version(metrics_file, database):
-    with forked_collector(metrics_file, database):
-        pass
-    text = metrics_file.read_text(encoding="utf-8")
-    metrics_file.write_text(text.replace("privacy@example.com", "someone@example.com"))
-    with forked_collector(metrics_file, database) as collector:
-        assert accepts_connections(collector.url)
-
-
 def _counts(database: Path, *metrics: Metric) -> list[int]:
     return [stored_count(database, metric) for metric in metrics]
 
@@ -211,7 +174,3 @@ def _refusal(metrics: Path, store: str, *options: str) -> str:
     assert "Traceback" not in done.stderr
     assert "Error: " in done.stderr
     return done.stderr
-
-
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)

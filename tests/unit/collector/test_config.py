@@ -2,7 +2,7 @@
 
 import datetime as dt
 import os
-import pickle
+import re
 import tomllib
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from hubbub.collector import (
     toml_value,
 )
 from hubbub.storage import mask
-from website.tables import settings as settings_table
 
 HASH, OTHER_HASH = "0123456789abcdef" * 4, "fedcba9876543210" * 4
 KEY = f'[ingest_keys.app]\nsha256 = "{HASH}"\n'
@@ -47,23 +46,15 @@ def faults_of(file: Path | None = None, **flags: str) -> tuple[str, ...]:
     return refusal.value.faults
 
 
-def test_metrics_is_the_only_setting_that_must_be_given():
-    settings = load({"metrics": "metrics.toml"}).settings
-    assert settings == Settings(metrics=Path("metrics.toml"))
-    assert settings.store == "sqlite:///hubbub.db"
-    assert (settings.host, settings.port, settings.workers) == ("127.0.0.1", 8100, 1)
-    assert settings.max_body_bytes == 2**20
-    assert settings.admin_port is None
-
-
 def test_flag_wins_over_environment_over_file_over_default(file, monkeypatch):
     file.write_text("port = 1\nworkers = 2\nmax_reports = 3\n", encoding="utf-8")
     monkeypatch.setenv("HUBBUB_COLLECTOR_WORKERS", "20")
     monkeypatch.setenv("HUBBUB_COLLECTOR_MAX_REPORTS", "30")
+    monkeypatch.setenv("HUBBUB_COLLECTOR_TLS_KEY", "")  # as if it weren't there
     configuration = load({"metrics": "metrics.toml", "max_reports": "300"}, file)
     settings = configuration.settings
     assert (settings.port, settings.workers, settings.max_reports) == (1, 20, 300)
-    assert settings.max_requests == 1024
+    assert (settings.max_requests, settings.tls_key) == (1024, None)
     assert configuration.origin(("max_reports",)) == "--max-reports"
     assert configuration.origin(("workers",)) == "HUBBUB_COLLECTOR_WORKERS"
     assert configuration.origin(("port",)) == str(file)
@@ -91,11 +82,6 @@ def test_environment_names_the_file_unless_a_flag_does(file, monkeypatch):
     other = file.with_name("other.toml")
     other.write_text("metrics = 'm.toml'\nport = 2\n", encoding="utf-8")
     assert load({}, other).settings.port == 2
-
-
-def test_empty_variable_counts_as_unset(monkeypatch):
-    monkeypatch.setenv("HUBBUB_COLLECTOR_TLS_KEY", "")
-    assert load({"metrics": "metrics.toml"}).settings.tls_key is None
 
 
 def test_tables_of_keys_are_merged_entry_by_entry(file, monkeypatch):
@@ -134,17 +120,6 @@ def test_reports_without_a_key_are_taken_only_where_there_are_no_keys():
     assert Settings(metrics=metrics, ingest_keys=keys, anonymous=True).anonymous
 
 
-def test_settings_reach_worker_processes_unchanged():
-    settings = Settings(metrics=Path("m.toml"), ingest_keys={"app": IngestKey(sha256=HASH)})
-    assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 - ours
-
-
-def test_construction_reads_no_environment(monkeypatch):
-    for name in ("HUBBUB_COLLECTOR_PORT", "PORT", "port"):
-        monkeypatch.setenv(name, "1")
-    assert Settings(metrics=Path("m.toml")).port == 8100
-
-
 def test_all_mistakes_are_told_at_once_with_their_sources(file, monkeypatch):
     file.write_text("port = 70_000\ncolour = 'red'\n[ingest_keys.App]\n", encoding="utf-8")
     monkeypatch.setenv("HUBBUB_COLLECTOR_WORKERS", "many")
@@ -163,30 +138,22 @@ def test_all_mistakes_are_told_at_once_with_their_sources(file, monkeypatch):
     }
 
 
-OUT_OF_BOUNDS = {
-    "port": ["-1", "65536", "8100.5"],
-    "workers": ["0"],
-    "max_body_bytes": ["0"],
-    "max_reports": ["0"],
-    "header_seconds": ["0"],
-    "body_seconds": ["nan"],
-    "drain_seconds": ["inf"],
-    "retry_after_seconds": ["0"],
-    "retention_days": ["0", "36501"],
-    "deduplication_days": ["1000000"],
-    "improbable_tail": ["0", "1"],
-    "min_free_bytes": ["-1"],
-    "log_level": ["loud"],
-    "host": [""],
-}
-
-
 @pytest.mark.parametrize(
-    ("flag", "value"), [(flag, value) for flag, values in OUT_OF_BOUNDS.items() for value in values]
+    ("flag", "value"),
+    [
+        ("port", "8100.5"),
+        ("workers", "0"),
+        ("body_seconds", "nan"),
+        ("drain_seconds", "inf"),
+        ("retention_days", "36501"),
+        ("improbable_tail", "1"),
+        ("log_level", "\n" * 5000),
+        ("host", ""),
+    ],
 )
 def test_value_out_of_its_bounds_is_refused(flag, value):
     (fault,) = faults_of(None, **{flag: value})
-    assert fault.startswith(f"--{flag.replace('_', '-')} = {value!r}: must ")
+    assert re.match(rf"--{flag.replace('_', '-')} = '.{{0,100}}: must ", fault)
 
 
 @pytest.mark.parametrize(
@@ -218,13 +185,6 @@ def test_file_that_is_no_configuration_or_contradicts_itself_is_refused(file, te
     assert fault.startswith(f"{file}: {expected}")
 
 
-def test_settings_that_go_together_are_taken(file):
-    text = f"tls_key = 'k'\ntls_certificate = 'c'\nport = 0\nadmin_port = 0\nworkers = 2\n{TOKEN}"
-    file.write_text(text, encoding="utf-8")
-    settings = load({"metrics": "metrics.toml"}, file).settings
-    assert (settings.port, settings.admin_port, settings.workers) == (0, 0, 2)
-
-
 def test_no_secret_is_quoted(file, monkeypatch):
     secret, _hash = generate_secret("ingest")
     file.write_text(
@@ -238,12 +198,6 @@ def test_no_secret_is_quoted(file, monkeypatch):
     assert len(faults) >= 7
     assert secret not in "".join(faults)
     assert "beeblebrox" not in "".join(faults)
-
-
-def test_long_value_is_cut_and_control_characters_are_escaped():
-    (fault,) = faults_of(log_level="\n" * 5000)
-    assert len(fault) < 300
-    assert "\\n" in fault
 
 
 def test_printed_configuration_reads_back_the_same(file, monkeypatch):
@@ -300,16 +254,3 @@ def test_secrets_in_a_text_are_masked_and_the_rest_is_not(text, masked):
 @pytest.mark.parametrize("value", ["", 'a"b\\c\x00\x1f\x7f\u2028😀', True, 3, 1e-9, 2.5])
 def test_values_are_written_as_toml_reads_them(value):
     assert tomllib.loads(f"x = {toml_value(value)}") == {"x": value}
-
-
-def test_site_lists_every_setting():
-    table = settings_table()
-    for name in (*Settings.model_fields, "ingest_keys.NAME.burst", "admin_tokens.NAME.scopes"):
-        assert f"| `{name}` |" in table
-
-
-def test_every_setting_is_described():
-    for model in (Settings, IngestKey, AdminToken):
-        for name, field in model.model_fields.items():
-            assert field.description, name
-            assert field.description.endswith("."), name

@@ -50,22 +50,21 @@ def _refuse(name: str) -> None:
 
 
 def test_line_has_event_level_and_keys():
-    said = said_by("log.info('started', workers=2); log.warning('%s of %d', 'one', 3)")
+    said = said_by(
+        "log.info(b'bytes', a=float('nan'), b=float('-inf'), c={'x': 1}, d=None, e=(1, 't'), f=2)\n"
+        "logging.getLogger('hubbub.collector').error('%s of %d', 'one', 3)"
+    )
+    odd = {"a": "nan", "b": "-inf", "c": "{'x': 1}", "d": None, "e": ["1", "t"], "f": 2}
     assert said == [
-        {"event": "started", "level": "info", "workers": 2},
-        {"event": "one of 3", "level": "warning"},
+        {"event": "b'bytes'", "level": "info", **odd},
+        {"event": "one of 3", "level": "error"},
     ]
-
-
-def test_standard_logging_says_the_same():
-    said = said_by("logging.getLogger('hubbub.collector').error('could not store %d batches', 1)")
-    assert said == [{"event": "could not store 1 batches", "level": "error"}]
 
 
 def test_only_what_is_important_enough_is_said():
     program = "for level in ('debug', 'info', 'warning', 'error'): getattr(log, level)(level)"
-    for level, count in (("debug", 4), ("info", 3), ("warning", 2), ("error", 1)):
-        assert len(said_by(program, f"configure({level!r})")) == count
+    assert len(said_by(program)) == 3
+    assert len(said_by(program, "configure('error')")) == 1
 
 
 def test_other_libraries_are_heard_from_warnings_on_only():
@@ -77,11 +76,6 @@ def test_other_libraries_are_heard_from_warnings_on_only():
         "logging.getLogger('sqlalchemy.engine').setLevel('DEBUG'); configure('debug')",
     )
     assert said == [{"event": "careful", "level": "warning", "logger": "other"}]
-
-
-def test_no_line_has_a_time_unless_asked():
-    program = "log.info('stored'); get_logger(LIFECYCLE).info('started')"
-    assert [set(line) for line in said_by(program)] == [{"event", "level"}] * 2
 
 
 def test_asked_for_times_only_lines_of_the_services_own_life_have_one():
@@ -110,26 +104,11 @@ def test_lines_are_bounded():
     assert len(json.dumps(line)) < 10_000
 
 
-def test_odd_values_are_said_as_text():
+def test_exception_is_said_without_its_text():
     (line,) = said_by(
-        "log.info(b'bytes', a=float('nan'), b=float('-inf'), c={'x': 1}, d=None, e=(1, 'two'))"
+        "def parse(): raise ValueError('zaphod')\n"
+        "try: parse()\nexcept ValueError: log.exception('failed')"
     )
-    assert line == {
-        "event": "b'bytes'",
-        "level": "info",
-        "a": "nan",
-        "b": "-inf",
-        "c": "{'x': 1}",
-        "d": None,
-        "e": ["1", "two"],
-    }
-
-
-@pytest.mark.parametrize("call", ["log.exception('failed')", "log.error('failed', exc_info=True)"])
-def test_exception_is_said_without_its_text(call):
-    program = "def parse(): raise ValueError('zaphod')\n"
-    program += f"try: parse()\nexcept ValueError: {call}"
-    (line,) = said_by(program)
     assert (line["event"], line["exception"]) == ("failed", "ValueError")
     assert line["frames"][-1].endswith(" parse")
     assert "zaphod" not in json.dumps(line)

@@ -48,12 +48,6 @@ def test_what_came_before_the_first_step_is_not_told_nor_that_it_came(metrics):
     assert publisher.exact.total("reports") == 200
 
 
-def test_operators_see_at_once_what_no_request_moves(metrics):
-    publisher = Publisher(metrics)
-    metrics.reloaded(succeeded=False)
-    assert publisher.values().total("reload_failing") == 1
-
-
 def test_time_that_an_upkeep_takes_cannot_be_told(metrics):
     """It takes longer if reports came since the one before."""
     publisher = Publisher(metrics)

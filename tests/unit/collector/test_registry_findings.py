@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from factories import make_metric, make_params, make_registry
 from hubbub.collector import changes, key_lines, line_of, main
-from hubbub.protocol import MetricError, Registry
+from hubbub.protocol import Registry
 from hubbub.reporting import END_CODES, registry_ends
 
 _TODAY = dt.date(2027, 3, 14)
@@ -173,15 +173,6 @@ def test_changed_definition_is_told_by_its_fields(tmp_path):
     )
     code, told = run(tmp_path, new.replace("black", "dark"), old=_THEME)
     assert "metrics.theme.p: changed from 0.25 to 0.3; version must be" in told
-
-
-def test_mark_of_an_editor_before_the_text_is_no_fault(tmp_path):
-    assert run(tmp_path, f"\ufeff{_THEME}") == run(tmp_path, _THEME)
-
-
-def test_unknown_key_of_the_file_is_told_by_its_name():
-    with pytest.raises(MetricError, match=r"^other\.toml: unknown key 'verison'"):
-        Registry.parse(f"verison = 1\n{_THEME}", "other.toml")
 
 
 @pytest.mark.parametrize("ends_with", ["\n", "\r\n"])

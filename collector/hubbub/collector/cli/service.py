@@ -19,16 +19,8 @@ from hubbub.collector.config import TABLES, Scope, Settings, describe, load, to_
 from hubbub.protocol import SigningKey
 from hubbub.reporting.command_line import WithHeadings
 
-_OTHER_FLAGS = {"max_body_bytes": ["--max-body"]}
 _UNITS = {"bytes": "BYTES", "seconds": "SECONDS", "days": "DAYS", "port": "PORT", "host": "HOST"}
-_METAVARS = {
-    "cors_origins": "ORIGINS",
-    "store": "URL",
-    "metrics": "FILE",
-    "tls_certificate": "FILE",
-    "tls_key": "FILE",
-    "switch": "FILE",
-}
+_METAVARS = {"cors_origins": "ORIGINS", "store": "URL"}
 _ONLY_ITS_OWNER = 0o600  # may read and write it
 _Command = Callable[..., None]
 
@@ -46,9 +38,11 @@ def _with_flags(command: _Command) -> _Command:
             command = click.option(f"{flag}/{off}", name, default=None, help=words)(command)
             continue
         metavar = _METAVARS.get(name) or _UNITS.get(name.rpartition("_")[2], "N")
+        if Path in {field.annotation, *get_args(field.annotation)}:
+            metavar = "FILE"
         if get_origin(field.annotation) is Literal:
             metavar = "|".join(get_args(field.annotation))
-        flags = [flag, *_OTHER_FLAGS.get(name, [])]
+        flags = [flag, "--max-body"] if name == "max_body_bytes" else [flag]
         command = click.option(*flags, name, metavar=metavar, help=words)(command)
     return command
 
@@ -86,8 +80,7 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     if print_config:
         click.echo(to_toml(configuration), nl=False)
         return
-    # The service and its databases are needed from here on only. Nearly all that is made when they
-    # are imported stays, so to look for garbage among it meanwhile is in vain.
+    # The service and its databases are needed from here on only. Imports leave no garbage to find.
     gc.disable()
     from hubbub.collector.operations import logs
     from hubbub.collector.serving import server
