@@ -6,7 +6,6 @@ import gzip
 import random
 import resource
 import socket
-import sqlite3
 import threading
 import time
 from collections import Counter
@@ -38,7 +37,6 @@ from service.posting import (
     post,
     records_of,
     send,
-    stored_count,
     stored_records,
     wait_until,
 )
@@ -52,26 +50,6 @@ _BOMBS = 16
 _BOMB_SECONDS = 0.15
 _MOST_GROWTH = 100 * 2**20
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-def test_requests_beyond_the_most_are_told_when_to_come_back(metrics_file, database):
-    batch = make_batch(5)
-    body = batch_to_json(batch)
-    with (
-        running_collector(metrics_file, database, ["--max-requests", "3"]) as collector,
-        ExitStack() as stack,
-    ):
-        begun = [stack.enter_context(_begun_request(collector.url, body)) for _ in range(3)]
-        answer = post(collector.url, make_batch())
-        assert answer.status == 429
-        assert int(answer.headers["Retry-After"]) >= 5
-        assert answer.json["detail"]
-        assert (status_of(collector, "/livez"), status_of(collector, "/readyz")) == (200, 200)
-        for connection in begun:
-            connection.sendall(body[1:])
-        assert sorted(read_answer(connection).status for connection in begun) == [200, 200, 201]
-        assert post(collector.url, make_batch()).status == 201
-    assert stored_count(database) == 5 + 3
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -122,48 +100,6 @@ def test_slow_body_is_given_up_and_does_not_hinder_others(metrics_file, database
         assert answer.headers["Connection"] == "close"
         assert time.monotonic() - begun >= 0.9
     assert sorted(stored_records(database)) == records_of(good)
-
-
-@pytest.mark.parametrize("already_used", [False, True])
-def test_slow_head_is_given_up_and_does_not_hinder_others(metrics_file, database, already_used):
-    with (
-        running_collector(metrics_file, database, ["--header-seconds", "1"]) as collector,
-        connect(collector.url) as slow,
-    ):
-        if already_used:
-            slow.sendall(b"GET /livez HTTP/1.1\r\nHost: collector\r\n\r\n")
-            assert read_answer(slow).status == 200
-        head = b"POST /v1/reports HTTP/1.1\r\nHost: collector\r\n" + b"X-Slow: " + b"x" * 4000
-        with _trickling(slow, head):
-            assert post(collector.url, make_batch(5)).status == 201
-            assert _rest(slow) in {b"", b"HTTP/1.1 408"}
-    assert stored_count(database) == 5
-
-
-def test_idle_connection_makes_room_for_a_new_one(metrics_file, database):
-    options = ["--max-connections", "3"]
-    with running_collector(metrics_file, database, options) as collector, ExitStack() as stack:
-        kept = [stack.enter_context(connect(collector.url)) for _ in range(3)]
-        for connection in (kept[1], kept[2], kept[0]):  # the first is the one that was idle last
-            assert _livez(connection) == 200
-        with connect(collector.url) as new:
-            assert _livez(new) == 200
-            assert _rest(kept[1]) == b""
-            assert [_livez(connection) for connection in (kept[0], kept[2], new)] == [200] * 3
-
-
-def test_connections_that_are_all_busy_are_served_to_the_end(metrics_file, database):
-    body = batch_to_json(make_batch())
-    options = ["--max-connections", "3"]
-    with running_collector(metrics_file, database, options) as collector, ExitStack() as stack:
-        busy = [stack.enter_context(_begun_request(collector.url, body)) for _ in range(3)]
-        for _ in range(5):
-            with connect(collector.url) as surplus:
-                assert _rest(surplus) == b""
-        for connection in busy:
-            connection.sendall(body[1:])
-        assert sorted(read_answer(connection).status for connection in busy) == [200, 200, 201]
-        assert _is_served_anew(collector)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -259,29 +195,6 @@ def test_connections_that_no_file_is_left_for_are_told_in_one_line(
     assert len(errors.read_text(encoding="utf-8").splitlines()) < 10
 
 
-def test_waiting_bytes_beyond_the_most_are_shed_and_the_waiting_ones_stored(metrics_file, database):
-    large, small = make_batch(150), make_batch(2)
-    most = len(batch_to_json(large)) + 6_000  # of its head, but not of another
-    options = ["--max-waiting-bytes", str(most)]
-    with (
-        running_collector(metrics_file, database, options) as collector,
-        ThreadPoolExecutor(1) as pool,
-        contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other,
-    ):
-        assert post(collector.url, small).status == 201
-        other.execute("BEGIN EXCLUSIVE")
-        waiting = pool.submit(post, collector.url, large)
-        with pytest.raises(TimeoutError):
-            waiting.result(timeout=1.0)  # in which all of it has come
-        answer = post(collector.url, make_batch(2))
-        other.execute("ROLLBACK")
-        assert waiting.result().status == 201
-        assert post(collector.url, make_batch(3)).status == 201
-    assert answer.status == 429
-    assert int(answer.headers["Retry-After"]) > 0
-    assert stored_count(database) == 2 + 150 + 3
-
-
 def test_zip_bombs_in_parallel_are_refused_and_memory_stays_bounded(collector):
     bomb = gzip.compress(bytes(256 * 2**20), 9)
     assert len(bomb) < 2**20
@@ -355,11 +268,6 @@ def _rest(connection: socket.socket) -> bytes:
         return b"".join(iter(lambda: connection.recv(4096), b""))[:12]
     except ConnectionError:
         return b""
-
-
-def _livez(connection: socket.socket) -> int:
-    connection.sendall(b"GET /livez HTTP/1.1\r\nHost: collector\r\n\r\n")
-    return read_answer(connection).status
 
 
 def _answers(url: str) -> bool:

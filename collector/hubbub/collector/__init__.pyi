@@ -1,9 +1,8 @@
 # What others may use of hubbub.collector; each name is imported when it is first used.
 
 from hubbub.collector.access import (
-    AdminGate as AdminGate,
     AuthError as AuthError,
-    IngestGate as IngestGate,
+    Gate as Gate,
     Purpose as Purpose,
     Quotas as Quotas,
     TokenBucket as TokenBucket,

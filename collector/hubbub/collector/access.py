@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Generic, Literal, TypeVar
 
-from hubbub.collector.config import LEAST_CHARGE, AdminToken, IngestKey, Scope, Settings
+from hubbub.collector.config import LEAST_CHARGE, AdminToken, IngestKey, Scope
 from hubbub.collector.problems import RefusalError
 
 Purpose = Literal["ingest", "admin"]
@@ -43,10 +43,10 @@ class AuthError(RefusalError):
     """
 
     def __init__(
-        self, status: int, reason: str, detail: str, challenge: str, key: str | None = None
+        self, status: int, reason: str, detail: str, why: str, key: str | None = None
     ) -> None:
-        headers = {"WWW-Authenticate": challenge}
-        super().__init__(status, reason, detail, headers=headers, key=key)
+        challenge = 'Bearer realm="hubbub"' + (f", {why}" if why else "")
+        super().__init__(status, reason, detail, headers={"WWW-Authenticate": challenge}, key=key)
 
 
 def generate_secret(purpose: Purpose) -> tuple[str, str]:
@@ -58,12 +58,7 @@ def generate_secret(purpose: Purpose) -> tuple[str, str]:
     body = _base64url(secrets.token_bytes(_SECRET_BYTES))
     secret = f"hub_{purpose}_{body}"
     secret += _checksum(secret)
-    return secret, hash_secret(secret)
-
-
-def hash_secret(secret: str) -> str:
-    """Return what the configuration holds of a secret."""
-    return hashlib.sha256(secret.encode("ascii")).hexdigest()
+    return secret, hashlib.sha256(secret.encode("ascii")).hexdigest()
 
 
 def is_secret(text: str, purpose: Purpose) -> bool:
@@ -72,101 +67,59 @@ def is_secret(text: str, purpose: Purpose) -> bool:
     return fits and _checksum(text[:-_CHECKSUM_LENGTH]) == text[-_CHECKSUM_LENGTH:]
 
 
-class SecretTable(Generic[_Entry]):
-    """Hashed secrets with their names.
+class Gate(Generic[_Entry]):
+    """Who may pass with a secret for one purpose: `entries` by name.
 
-    `purpose`: secrets for the other purpose are refused.
+    `anonymous`: whether requests without a secret pass; where there are no entries, the header then
+    has no meaning and is ignored. A wrong secret is refused even where none is needed: its sender
+    expects its quota.
     """
 
-    def __init__(self, entries: Mapping[str, _Entry], purpose: Purpose) -> None:
+    def __init__(
+        self, entries: Mapping[str, _Entry], purpose: Purpose, *, anonymous: bool = False
+    ) -> None:
         self._purpose: Purpose = purpose
+        self._anonymous = anonymous
         self._header = re.compile(rf"(?i:bearer) +({_form(purpose)}) *")
         self._by_hash: dict[bytes, tuple[str, _Entry]] = {
             bytes.fromhex(entry.sha256): (name, entry) for name, entry in entries.items()
         }
 
-    def __len__(self) -> int:
-        return len(self._by_hash)
-
-    def find(self, authorization: str | None, today: dt.date) -> tuple[str, _Entry]:
-        """Return the name and the entry of the secret that an Authorization header presents.
+    def admit(
+        self, authorization: str | None, today: dt.date, scope: Scope | None = None
+    ) -> str | None:
+        """Return the name of the secret in an Authorization header, or None if none is needed.
 
         The time it takes reveals nothing of the secrets, because a hash is looked up, and nobody
-        can choose a text by the first bytes of its hash.
-
-        `authorization`: the header's value: "Bearer SECRET". `today`: in UTC. Raises `AuthError`:
-        status 401, if there is no such entry or it has expired.
+        can choose a text by the first bytes of its hash. `today`: in UTC. `scope`: what an admin
+        token must allow. Raises `AuthError`.
         """
+        if self._anonymous and (authorization is None or not self._by_hash):
+            return None
+        expected = f"must be Bearer hub_{self._purpose}_..."
         if authorization is None:
-            expected = f"must be Bearer hub_{self._purpose}_..."
-            raise _unauthorized("key_missing", f"missing; {expected}")
+            raise _unauthorized("key_missing", f"missing; {expected}", "")
         presented = self._header.fullmatch(authorization)
         if presented is None:
-            expected = f"must be Bearer hub_{self._purpose}_..., whole and nothing else"
-            raise _unauthorized("key_malformed", expected, "invalid_token")
+            raise _unauthorized("key_malformed", f"{expected}, whole and nothing else")
         found = self._by_hash.get(hashlib.sha256(presented[1].encode("ascii")).digest())
         if found is None:
             if is_secret(presented[1], self._purpose):
-                raise _unauthorized("key_unknown", "unknown key", "invalid_token")
-            fault = "mistyped key (its checksum is wrong)"
-            raise _unauthorized("key_malformed", fault, "invalid_token")
+                raise _unauthorized("key_unknown", "unknown key")
+            raise _unauthorized("key_malformed", "mistyped key (its checksum is wrong)")
         name, entry = found
         if entry.expires is not None and today > entry.expires:
-            fault = f"key expired on {entry.expires}"
-            raise _unauthorized("key_expired", fault, "invalid_token", name)
-        return found
-
-
-class IngestGate:
-    """Who may send reports.
-
-    `anonymous`: whether requests without a key are taken.
-    """
-
-    def __init__(self, keys: Mapping[str, IngestKey], *, anonymous: bool) -> None:
-        self._secrets = SecretTable(keys, "ingest")
-        self._anonymous = anonymous
-
-    def admit(self, authorization: str | None, today: dt.date) -> str | None:
-        """Return the name of the key that a request presents, or None if it comes without one.
-
-        A wrong key is refused even where none is needed: its sender expects its quota.
-        Without any keys in the configuration the header has no meaning here and is ignored.
-
-        Raises `AuthError`: status 401.
-        """
-        if self._anonymous and (authorization is None or not len(self._secrets)):
-            return None
-        return self._secrets.find(authorization, today)[0]
-
-
-class AdminGate:
-    """Who may use the admin listener."""
-
-    def __init__(self, tokens: Mapping[str, AdminToken]) -> None:
-        self._secrets = SecretTable(tokens, "admin")
-
-    def admit(self, authorization: str | None, scope: Scope, today: dt.date) -> str:
-        """Return the name of the token that a request presents, if it may do this.
-
-        Raises `AuthError`: status 401, or 403 if the token lacks the scope.
-        """
-        name, token = self._secrets.find(authorization, today)
-        if scope not in token.scopes:
-            raise AuthError(
-                403,
-                "scope",
-                f"Authorization: the token lacks the scope {scope!r}",
-                f'Bearer realm="hubbub", error="insufficient_scope", scope="{scope}"',
-            )
+            raise _unauthorized("key_expired", f"key expired on {entry.expires}", key=name)
+        if scope is not None and isinstance(entry, AdminToken) and scope not in entry.scopes:
+            detail = f"Authorization: the token lacks the scope {scope!r}"
+            raise AuthError(403, "scope", detail, f'error="insufficient_scope", scope="{scope}"')
         return name
 
 
 def _unauthorized(
-    reason: str, fault: str, error: str | None = None, key: str | None = None
+    reason: str, fault: str, why: str = 'error="invalid_token"', key: str | None = None
 ) -> AuthError:
-    challenge = 'Bearer realm="hubbub"' + (f', error="{error}"' if error else "")
-    return AuthError(401, reason, f"Authorization: {fault}", challenge, key)
+    return AuthError(401, reason, f"Authorization: {fault}", why, key)
 
 
 def _form(purpose: Purpose) -> str:
@@ -196,8 +149,6 @@ class TokenBucket:
     def __init__(
         self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        if not (0 < rate < math.inf and 0 < burst < math.inf):
-            raise ValueError(f"rate = {rate}, burst = {burst}: must be positive and finite")
         self._rate = rate
         self._burst = burst
         self._clock = clock
@@ -230,21 +181,17 @@ class Quotas:
     """The buckets of all ingest keys, in one worker process.
 
     `workers`: how many processes share the rates. The burst is whole in each, or a batch could fit
-    into no bucket. `clock`: returns seconds.
+    into no bucket. `clock`: returns seconds. The methods take the key's name as `Gate.admit`
+    returns it (requests without a key have no quota), and `sections`: one, and one for each further
+    slice of a metric's version.
     """
 
-    def __init__(
-        self,
-        keys: Mapping[str, IngestKey],
-        workers: int = 1,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, workers: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
         self._workers = workers
         self._clock = clock
         self._keys: Mapping[str, IngestKey] = {}
         self._buckets: dict[str, TokenBucket] = {}
         self._repeats: dict[str, TokenBucket] = {}
-        self.use(keys)
 
     def use(self, keys: Mapping[str, IngestKey]) -> None:
         """Go by these keys from now on; one that is as it was has spent what it had."""
@@ -257,17 +204,22 @@ class Quotas:
                     buckets[name] = TokenBucket(rate, key.burst, self._clock)
         self._keys = keys
 
-    def take(self, name: str | None, reports: int, sections: int = 1) -> float:
-        """Return 0.0 if a key may send so many reports now, else the seconds to wait.
+    def spend(self, name: str | None, reports: int, sections: int = 1) -> None:
+        """Take reports from a key's quota.
 
-        `name`: as `IngestGate.admit` returns it; requests without a key have no quota. `reports`:
-        infinity is returned for more than the key's burst: such a batch is too large (413).
-        `sections`: one, and one for each further slice of a metric's version.
+        Raises `RefusalError`: 429 with the seconds to wait, or 413 if no wait would help.
         """
         bucket = self._buckets.get(name or "")  # none: revoked since the request was let in
-        return bucket.take(self._charge(name, reports, sections)) if bucket else 0.0
+        wait = bucket.take(self._charge(name, reports, sections)) if bucket else 0.0
+        if math.isinf(wait):
+            burst = self._keys[name or ""].burst
+            detail = f"reports: {reports}; this key may send at most {burst} at once"
+            raise RefusalError(413, "too_large", detail, key=name)
+        if wait:
+            detail = "quota of this key is used up; see Retry-After"
+            raise RefusalError(429, "quota", detail, retry_after=wait, key=name)
 
-    def repeat(self, name: str | None, reports: int, sections: int = 1) -> bool:
+    def may_repeat(self, name: str | None, reports: int, sections: int = 1) -> bool:
         """Return whether a key may now send again so many reports, and count them as sent again."""
         bucket = self._repeats.get(name or "")
         return not bucket or bucket.take(self._charge(name, reports, sections)) == 0
@@ -275,51 +227,8 @@ class Quotas:
     def refund(self, name: str | None, reports: int, sections: int = 1) -> None:
         """Give back what was taken for reports that had been stored already, as far as allowed."""
         bucket = self._buckets.get(name or "")
-        if bucket and self.repeat(name, reports, sections):
+        if bucket and self.may_repeat(name, reports, sections):
             bucket.put(self._charge(name, reports, sections))
 
     def _charge(self, name: str | None, reports: int, sections: int) -> int:
         return max(reports, min(LEAST_CHARGE * sections, self._keys[name or ""].burst))
-
-
-class Admission:
-    """The ingest keys and quotas of one worker process."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._quotas = Quotas({}, settings.workers)
-        self.use(settings)
-
-    def use(self, settings: Settings) -> None:
-        """Go by the keys of these settings from now on."""
-        self._keys = settings.ingest_keys
-        self._gate = IngestGate(settings.ingest_keys, anonymous=settings.anonymous)
-        self._quotas.use(settings.ingest_keys)
-
-    def key(self, authorization: str | None) -> str | None:
-        """Return the name of the key in an Authorization header, or None.
-
-        Raises `AuthError`: 401, if there is no such key or none was given where one is needed.
-        """
-        return self._gate.admit(authorization, dt.datetime.now(dt.UTC).date())
-
-    def spend(self, key: str | None, reports: int, sections: int) -> None:
-        """Take reports from a key's quota.
-
-        Raises `RefusalError`: 429 with the seconds to wait, or 413 if no wait would help.
-        """
-        wait = self._quotas.take(key, reports, sections)
-        if math.isinf(wait):
-            burst = self._keys[key or ""].burst
-            detail = f"reports: {reports}; this key may send at most {burst} at once"
-            raise RefusalError(413, "too_large", detail, key=key)
-        if wait:
-            detail = "quota of this key is used up; see Retry-After"
-            raise RefusalError(429, "quota", detail, retry_after=wait, key=key)
-
-    def may_repeat(self, key: str | None, reports: int, sections: int) -> bool:
-        """Return whether a key without quota may ask if these reports are stored already."""
-        return self._quotas.repeat(key, reports, sections)
-
-    def refund(self, key: str | None, reports: int, sections: int) -> None:
-        """Give back the quota for reports that turned out to be stored already."""
-        self._quotas.refund(key, reports, sections)

@@ -8,10 +8,9 @@ import re
 import pytest
 
 from hubbub.collector import (
-    AdminGate,
     AdminToken,
     AuthError,
-    IngestGate,
+    Gate,
     IngestKey,
     Purpose,
     Scope,
@@ -26,14 +25,16 @@ OTHER_SECRET, OTHER_HASH = generate_secret("ingest")
 PURPOSES: tuple[Purpose, ...] = ("ingest", "admin")
 
 
-def gate_of(*, anonymous: bool = False, **expiries: dt.date | None) -> IngestGate:
+def gate_of(*, anonymous: bool = False, **expiries: dt.date | None) -> Gate[IngestKey]:
     """Return a gate with the key `old` for SECRET and `new` for OTHER_SECRET, as far as given."""
     hashes = {"old": HASH, "new": OTHER_HASH}
     keys = {name: IngestKey(sha256=hashes[name], expires=day) for name, day in expiries.items()}
-    return IngestGate(keys, anonymous=anonymous)
+    return Gate(keys, "ingest", anonymous=anonymous)
 
 
-def refusal_of(gate: IngestGate, authorization: str | None, today: dt.date = TODAY) -> AuthError:
+def refusal_of(
+    gate: Gate[IngestKey], authorization: str | None, today: dt.date = TODAY
+) -> AuthError:
     with pytest.raises(AuthError) as refusal:
         gate.admit(authorization, today)
     return refusal.value
@@ -121,15 +122,15 @@ def test_wrong_key_is_refused_and_not_quoted(authorization):
 def test_chosen_secret_is_refused_even_if_its_hash_is_configured():
     chosen = "correct-horse-battery-staple"
     key = IngestKey(sha256=hashlib.sha256(chosen.encode()).hexdigest())
-    gate = IngestGate({"app": key}, anonymous=False)
+    gate = Gate({"app": key}, "ingest")
     refusal = refusal_of(gate, f"Bearer {chosen}")
     assert refusal.detail.startswith("Authorization: must be Bearer hub_ingest_...")
 
 
 def test_ingest_key_is_no_admin_token_even_if_its_hash_is_configured_as_one():
-    gate = AdminGate({"ops": AdminToken(sha256=HASH, scopes=frozenset({"read"}))})
+    gate = Gate({"ops": AdminToken(sha256=HASH, scopes=frozenset({"read"}))}, "admin")
     with pytest.raises(AuthError):
-        gate.admit(f"Bearer {SECRET}", "read", TODAY)
+        gate.admit(f"Bearer {SECRET}", TODAY, "read")
 
 
 def test_mistyped_key_is_told_from_an_unknown_one():
@@ -155,12 +156,12 @@ def test_where_there_are_no_keys_the_header_is_ignored():
 
 def test_token_may_do_what_its_scopes_say_and_nothing_else():
     secret, sha256 = generate_secret("admin")
-    gate = AdminGate({"ops": AdminToken(sha256=sha256, scopes=frozenset({"read", "export"}))})
+    gate = Gate({"ops": AdminToken(sha256=sha256, scopes=frozenset({"read", "export"}))}, "admin")
     allowed: tuple[Scope, ...] = ("read", "export")
     for scope in allowed:
-        assert gate.admit(f"Bearer {secret}", scope, TODAY) == "ops"
+        assert gate.admit(f"Bearer {secret}", TODAY, scope) == "ops"
     with pytest.raises(AuthError) as refusal:
-        gate.admit(f"Bearer {secret}", "delete", TODAY)
+        gate.admit(f"Bearer {secret}", TODAY, "delete")
     assert refusal.value.status == 403
     assert refusal.value.detail == "Authorization: the token lacks the scope 'delete'"
     assert refusal.value.headers["WWW-Authenticate"].endswith(
@@ -172,13 +173,13 @@ def test_unknown_and_expired_tokens_are_refused_whatever_their_scope():
     secret, sha256 = generate_secret("admin")
     everything: frozenset[Scope] = frozenset({"read", "export", "delete"})
     token = AdminToken(sha256=sha256, scopes=everything, expires=YESTERDAY)
-    gate = AdminGate({"ops": token})
+    gate = Gate({"ops": token}, "admin")
     for authorization in (f"Bearer {secret}", f"Bearer {SECRET}", None):
         with pytest.raises(AuthError) as refusal:
-            gate.admit(authorization, "read", TODAY)
+            gate.admit(authorization, TODAY, "read")
         assert refusal.value.status == 401
 
 
 def test_without_tokens_nobody_is_let_in():
     with pytest.raises(AuthError):
-        AdminGate({}).admit(f"Bearer {SECRET}", "read", TODAY)
+        Gate[AdminToken]({}, "admin").admit(f"Bearer {SECRET}", TODAY, "read")

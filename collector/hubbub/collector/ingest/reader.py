@@ -1,11 +1,9 @@
 """From a request's body to a checked batch, ready to be stored.
 
-A body is decoded straight into structs that are made from the registry, so that the checks run in
-msgspec's C code. A compact body is taken section by section (`compact_reader`). Where either finds
-a report that isn't as expected, each is looked at, to name what is wrong or to accept an older
-version: both forms are judged by the same words. A batch is accepted or refused as a whole, and a
-refusal names the report and the field, never the client. Reports that are at fault for the registry
-alone may be kept apart instead.
+JSON is decoded by msgspec, a compact body section by section (`compact_reader`); where that finds a
+report that isn't as expected, each is looked at as if it had come in JSON: both forms are judged by
+the same words. A batch is accepted or refused as a whole, and a refusal names the report and the
+field, never the client.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import iter_unpack
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated
 
 import msgspec
 
@@ -30,7 +28,6 @@ from hubbub.protocol import (
     MOST_SLICES,
     MOST_VERSION,
     CompactError,
-    Metric,
     Records,
     Registry,
     TooManyReportsError,
@@ -53,43 +50,9 @@ _AT_PATH = re.compile(r"(?P<fault>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
 _IN_FULL = 8
 _LONGEST = 80
 _NAMES = 20
-"""Bounds on what an answer repeats; see `_check_all`."""
+"""Bounds on what an answer repeats; see `_refusal`."""
 _SLICES = 4096
 """Different slices whose meaning is remembered: some 200 bytes each."""
-
-
-def _report_structs(metrics: Sequence[Metric]) -> dict[type[msgspec.Struct], Metric]:
-    """Make a struct for the reports of each metric's current version."""
-    structs = {}
-    for metric in metrics:
-        width = metric.params.k // 8
-        fields: list[Any] = [
-            ("version", Literal[metric.version]),
-            ("cohort", Annotated[int, msgspec.Meta(ge=0, lt=metric.params.m)]),
-            ("bits", Annotated[bytes, msgspec.Meta(min_length=width, max_length=width)]),
-            # A batch has few slices: to look at each once is sooner done than at every report's.
-            ("slice", str, ""),
-        ]
-        tag: dict[str, Any] = {"tag_field": "metric", "tag": metric.name}
-        if len(metrics) == 1:
-            # The tag of a union with one member may be missing from a body; a field may not.
-            fields.insert(0, ("metric", Literal[metric.name]))
-            tag = {}
-        struct = msgspec.defstruct(
-            f"Report.{metric.name}", fields, forbid_unknown_fields=True, gc=False, **tag
-        )
-        structs[struct] = metric
-    return structs
-
-
-def _batch_struct(
-    reports: Iterable[type[msgspec.Struct]], max_reports: int
-) -> type[msgspec.Struct]:
-    """Make a struct for batches of 1 to `max_reports` reports, each in one of some structs."""
-    report: Any = Union[tuple(reports)]  # noqa: UP007 - made at run time
-    some = Annotated[list[report], msgspec.Meta(min_length=1, max_length=max_reports)]
-    fields = [("batch_id", _BATCH_ID), ("reports", some)]
-    return msgspec.defstruct("Batch", fields, forbid_unknown_fields=True)
 
 
 class _Report(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -108,10 +71,6 @@ class _Batch(msgspec.Struct, forbid_unknown_fields=True):
 _JSON = "application/json"
 _MEDIA_TYPES = (_JSON, wire.MEDIA_TYPE)
 _decode_any = msgspec.json.Decoder(_Batch).decode
-
-
-class _SliceError(Exception):
-    """Some report's slice is none."""
 
 
 def check_media_type(content_type: str) -> None:
@@ -146,14 +105,6 @@ class BatchReader:
         for one in known:
             key = MetricVersion(one.metric, one.version)
             self._expected[key.metric][key.version] = ExpectedReports(key, one.params.m, one.width)
-        self._usual = {
-            struct: self._expected[metric.name][metric.version]
-            for struct, metric in _report_structs(list(registry.values())).items()
-        }
-        usual: type[Any] = _batch_struct(self._usual, max_reports)
-        self._decode_usual = msgspec.json.Decoder(usual).decode
-        most = max(expected.cohorts for expected in self._usual.values())
-        self._cohorts = [cohort.to_bytes(COHORT_BYTES, "little") for cohort in range(most)]
         every = [one for versions in self._expected.values() for one in versions.values()]
         self._read_compact = CompactReader(every, max_reports, self._look_at_each, self._told).read
 
@@ -164,53 +115,17 @@ class BatchReader:
         type says, 413 for too many reports, 422 for any report that doesn't fit its metric or whose
         metric or version isn't known.
         """
-        return self._with_few_slices(self._read(body, content_type))
-
-    def _read(self, body: bytes, content_type: str) -> NewBatch:
         if content_type == wire.MEDIA_TYPE:
             try:
-                return self._read_compact(body)
+                batch = self._read_compact(body)
             except TooManyReportsError as error:
                 raise BatchError(413, str(error)) from error
             except CompactError as error:
                 raise _not_valid(content_type, error) from error
-        check_media_type(content_type)
-        try:
-            decoded: _Batch = self._decode_usual(body)  # or rather a struct like it
-            return NewBatch(bytes.fromhex(decoded.batch_id), self._records(decoded.reports))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _SliceError):
-            return self._check_all(self._parse(body))
-
-    def _records(self, reports: list[_Report]) -> dict[MetricVersion, Records]:
-        types = set(map(type, reports)) if len(self._usual) > 1 else {type(reports[0])}
-        pools: dict[type, list[_Report]] = {struct: [] for struct in types}
-        if len(types) == 1:
-            pools = dict.fromkeys(types, reports)
         else:
-            for report in reports:
-                pools[type(report)].append(report)
-        cohorts = self._cohorts
-        records = {}
-        slices = 0
-        for struct, pool in pools.items():
-            key, _, width = self._usual[struct]
-            texts = {report.slice for report in pool}
-            if texts == {""}:
-                data = b"".join([cohorts[report.cohort] + report.bits for report in pool])
-                records[key] = Records(width, data)
-                continue
-            slices += len(texts)
-            _check_number_of_slices(slices)
-            if not all(map(is_slice, texts)):
-                raise _SliceError
-            told = {text: self._told(key.metric, text) for text in texts}
-            rows: dict[str, list[bytes]] = {into: [] for into in told.values()}
-            of_text = {text: rows[into] for text, into in told.items()}
-            for report in pool:
-                of_text[report.slice].append(cohorts[report.cohort] + report.bits)
-            for into, some in rows.items():
-                records[key._replace(slice=into)] = Records(width, b"".join(some))
-        return records
+            check_media_type(content_type)
+            batch = self._checked(self._parse(body))
+        return self._with_few_slices(batch)
 
     def _with_few_slices(self, batch: NewBatch) -> NewBatch:
         """Return a batch in which no metric has more slices than may be told apart.
@@ -251,10 +166,28 @@ class BatchReader:
             for key, records in batch.records.items()
             for cohort, bits in iter_unpack(f"<H{records.width - COHORT_BYTES}s", records.data)
         ]
-        return self._check_all(_Batch(batch.batch_id.hex(), reports))
+        return self._checked(_Batch(batch.batch_id.hex(), reports))
 
-    def _check_all(self, batch: _Batch) -> NewBatch:
-        """Read a batch that holds older versions, or find out what is wrong with it."""
+    def _checked(self, batch: _Batch) -> NewBatch:
+        """Return the records of a batch (raises BatchError: says what is wrong with it)."""
+        rows: dict[tuple[str, int, str], list[bytes]] = {}
+        for report in batch.reports:
+            if not self._fits(report):
+                raise self._refusal(batch)
+            row = report.cohort.to_bytes(COHORT_BYTES, "little") + report.bits
+            rows.setdefault((report.metric, report.version, report.slice), []).append(row)
+        _check_number_of_slices(sum(text != "" for *_, text in rows))
+        records: dict[MetricVersion, list[bytes]] = {}
+        for (metric, version, text), some in rows.items():
+            key = MetricVersion(metric, version, self._told(metric, text) if text else "")
+            records.setdefault(key, []).extend(some)
+        return NewBatch(
+            bytes.fromhex(batch.batch_id),
+            {key: Records(len(some[0]), b"".join(some)) for key, some in records.items()},
+        )
+
+    def _refusal(self, batch: _Batch) -> BatchError:
+        """Return what is wrong with the reports of a batch."""
         _check_number_of_slices(
             len({(it.metric, it.version, it.slice) for it in batch.reports if it.slice})
         )
@@ -270,19 +203,8 @@ class BatchReader:
             # Each, as the protocol promises, but few in full: the answer stays a few kilobytes.
             is_told = len(faults) < _IN_FULL
             faults[index] = f"reports[{index}].{self._fault(report)}" if is_told else "refused"
-        if faults or unknown:
-            raise BatchError(
-                422, next(iter((*faults.values(), *unknown.values()))), faults, unknown
-            )
-        fitting: dict[MetricVersion, list[bytes]] = {}
-        for report in batch.reports:
-            told = self._told(report.metric, report.slice)
-            key = MetricVersion(report.metric, report.version, told)
-            fitting.setdefault(key, []).append(_record(report))
-        return NewBatch(
-            bytes.fromhex(batch.batch_id),
-            {key: Records(len(rows[0]), b"".join(rows)) for key, rows in fitting.items()},
-        )
+        first = next(iter((*faults.values(), *unknown.values())))
+        return BatchError(422, first, faults, unknown)
 
     def _may_be_known_elsewhere(self, report: _Report) -> bool:
         return (
@@ -298,7 +220,7 @@ class BatchReader:
             expected is not None
             and 0 <= report.cohort < expected.cohorts
             and len(report.bits) == expected.width - COHORT_BYTES
-            and is_slice(report.slice)
+            and (not report.slice or is_slice(report.slice))
         )
 
     def _fault(self, report: _Report) -> str:
@@ -326,10 +248,6 @@ def _check_number_of_slices(slices: int) -> None:
         raise BatchError(
             413, f"reports: of {slices} slices; must be of at most {MOST_SECTIONS_OF_SLICES}"
         )
-
-
-def _record(report: _Report) -> bytes:
-    return report.cohort.to_bytes(COHORT_BYTES, "little") + report.bits
 
 
 def _not_valid(content_type: str, error: Exception) -> BatchError:

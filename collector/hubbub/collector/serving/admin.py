@@ -20,7 +20,7 @@ from typing import cast
 import msgspec
 from aiohttp import web
 
-from hubbub.collector.access import AdminGate
+from hubbub.collector.access import Gate
 from hubbub.collector.config import Scope, Settings
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.publishing import Watch
@@ -95,8 +95,9 @@ class _Admin:
         """Refuse requests without a token that allows them, whether or not the path exists."""
         scope = _needed_scope(request)
         authorization = _bearer(request.headers.get("Authorization"), scope)
-        gate = AdminGate(self._in_force()[0].admin_tokens)
-        request["token"] = gate.admit(authorization, scope, dt.datetime.now(dt.UTC).date())
+        today = dt.datetime.now(dt.UTC).date()
+        gate = Gate(self._in_force()[0].admin_tokens, "admin")
+        request["token"] = gate.admit(authorization, today, scope)
         return await handler(request)
 
     async def _get_page(self, request: web.Request) -> web.Response:

@@ -1,9 +1,8 @@
-"""The public routes: a request into a batch, stored and answered; probes; and what is refused.
+"""From a request to a batch, stored and answered; and what is refused.
 
 What is cheap to check is checked first: the key, the type and the room before there is a body.
 Nothing about a request's sender is read, kept or logged. Invariants: an answer 200 or 201 means the
-reports are durable; every failure becomes a problem document that quotes no secret, and is counted;
-the probes of an orchestrator are never shed.
+reports are durable; every failure becomes a problem document that quotes no secret, and is counted.
 """
 
 from __future__ import annotations
@@ -14,17 +13,14 @@ import datetime as dt
 import logging
 import re
 import secrets
-import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from importlib.resources import files as resources
-from pathlib import Path
 from typing import TypeAlias, cast
 
 from aiohttp import HttpVersion11, web
 
-from hubbub.collector.access import Admission
+from hubbub.collector.access import Gate, Quotas
 from hubbub.collector.config import Settings
 from hubbub.collector.ingest.commit import GroupCommit
 from hubbub.collector.ingest.reader import BatchReader, check_encoding, check_media_type, decompress
@@ -32,18 +28,13 @@ from hubbub.collector.ingest.validator import ReportValidator, SliceLimit
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import Answer, RefusalError, problem, refusal, unexpected
 from hubbub.collector.serving.connections import Connection, Connections, NotHttpError, to_response
-from hubbub.protocol import MOST_BYTES, SwitchError, SwitchFile
 from hubbub.storage import NewBatch, Store, StoreError
 
-_LOOK_SECONDS = 1.0  # however many probes ask, the store is asked once a second
-_HANGS_SECONDS = 30.0  # a look takes up to _PATIENCE_SECONDS, and longer on a busy machine
-_PATIENCE_SECONDS = 5.0  # orchestrators give a probe up after 1 to 10 seconds
 _MOST_LOOKUPS = 16  # one looks and 15 wait, some milliseconds each
 _LARGE = 2**14
 """A body from so many bytes on takes up to a tenth of a second to check: one at a time."""
 _STORE_FAILED = "the store failed; send the same batch again"
-_NOT_READY = "not ready"
-"""Strangers read these: why is in the log and in the metrics."""
+"""Strangers read this: why is in the log and in the metrics."""
 
 _GIVEN_ONCE = {b"authorization", b"content-encoding", b"content-length", b"content-type", b"host"}
 _HOST = re.compile(r"[!$&'()*+;=:\[\]%._~0-9A-Za-z-]*", re.ASCII)
@@ -52,16 +43,6 @@ _log = logging.getLogger("hubbub.collector")
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[Answer]]
 Routes: TypeAlias = Mapping[str, Mapping[str, Handler]]
-
-_PREFLIGHT = Answer(
-    200,
-    b"",
-    fields=(
-        ("Access-Control-Allow-Methods", "POST"),
-        ("Access-Control-Allow-Headers", "Authorization, Content-Type"),
-        ("Access-Control-Max-Age", "86400"),
-    ),
-)
 
 
 def check_strictly(request: web.BaseRequest) -> None:
@@ -176,7 +157,7 @@ class Reports:
         validator: ReportValidator,
         metrics: Metrics,
     ) -> None:
-        self._admission = Admission(settings)
+        self._quotas = Quotas(settings.workers)
         self._store = store
         self._commit = commit
         self._validator = validator
@@ -189,7 +170,8 @@ class Reports:
     def use(self, settings: Settings, reader: BatchReader, slice_limit: SliceLimit) -> None:
         """Go by these keys, this reader and this limit from now on."""
         self._settings = settings
-        self._admission.use(settings)
+        self._gate = Gate(settings.ingest_keys, "ingest", anonymous=settings.anonymous)
+        self._quotas.use(settings.ingest_keys)
         self._reader = reader
         self._slice_limit = slice_limit
 
@@ -201,7 +183,8 @@ class Reports:
         the body. Raises `StoreError`.
         """
         headers = request.headers
-        key = self._admission.key(headers.get("Authorization"))
+        today = dt.datetime.now(dt.UTC).date()
+        key = self._gate.admit(headers.get("Authorization"), today)
         media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
         check_media_type(media_type)
         encoding = check_encoding(headers.get("Content-Encoding", ""))
@@ -310,9 +293,9 @@ class Reports:
         """
         sections = 1 + len(batch.records) - len({(it.metric, it.version) for it in batch.records})
         try:
-            self._admission.spend(key, reports, sections)
+            self._quotas.spend(key, reports, sections)
         except RefusalError as error:
-            if error.status == 429 and self._admission.may_repeat(key, reports, sections):
+            if error.status == 429 and self._quotas.may_repeat(key, reports, sections):
                 # One at a time, and few who wait, so that those without quota keep nobody else from
                 # the store.
                 if self._lookers >= _MOST_LOOKUPS:
@@ -326,7 +309,7 @@ class Reports:
         batch = self._slice_limit.applied(batch, dt.datetime.now(dt.UTC).date())
         is_new = await self._commit.submit(batch)
         if not is_new:
-            self._admission.refund(key, reports, sections)
+            self._quotas.refund(key, reports, sections)
         return is_new
 
     @asynccontextmanager
@@ -337,150 +320,3 @@ class Reports:
                 yield
         finally:
             self._lookers -= 1
-
-
-def fixed(answer: Answer) -> Mapping[str, Handler]:
-    """Return the methods of a path that always answers the same."""
-
-    async def get(_request: web.BaseRequest) -> Answer:
-        return answer
-
-    return {"GET": get, "HEAD": get}
-
-
-async def preflight(_request: web.BaseRequest) -> Answer:
-    """Answer a browser that asks whether a page may send."""
-    return _PREFLIGHT
-
-
-async def refuse_for_now(_request: web.BaseRequest) -> Answer:
-    """Answer while there is no store yet (raises RefusalError: 503)."""
-    raise RefusalError(503, "store", _NOT_READY, retry_after=_PATIENCE_SECONDS)
-
-
-OPENAPI = fixed(Answer(200, resources("hubbub.collector").joinpath("openapi.json").read_bytes()))
-_ALIVE = Answer(200, b'{"status": "alive"}')
-NOT_READY: Routes = {
-    "/livez": fixed(_ALIVE),
-    "/readyz": {"GET": refuse_for_now, "HEAD": refuse_for_now},
-}
-"""The probes of a collector that waits for its store."""
-
-
-class Probes:
-    """Answers GET /livez and GET /readyz.
-
-    Orchestrators ask every few seconds, and anyone may, so an answer is what `watch` found out last
-    and no more than yes or no. It may be asked from any thread, so also while the event loop that
-    takes reports is busy. The reason is logged when it changes. `draining`: set it to be ready no
-    more.
-    """
-
-    def __init__(self, settings: Settings, store: Store, commit: GroupCommit) -> None:
-        self.draining = False
-        self.routes: Routes = {
-            "/livez": {"GET": self._get_livez, "HEAD": self._get_livez},
-            "/readyz": {"GET": self._get_readyz, "HEAD": self._get_readyz},
-        }
-        self._settings = settings
-        self._store = store
-        self._commit = commit
-        self._reason: str | None = None
-        self._looked_at = time.monotonic()
-
-    async def watch(self) -> None:
-        """Look once a second, until cancelled."""
-        while True:
-            await self.look()
-            await asyncio.sleep(_LOOK_SECONDS)
-
-    async def look(self) -> None:
-        """Find out whether reports can be taken."""
-        reason = await self._ask()
-        if reason != self._reason:
-            _log.warning("ready again" if reason is None else f"not ready: {reason}")
-        self._reason, self._looked_at = reason, time.monotonic()
-
-    @property
-    def _hangs(self) -> bool:
-        return time.monotonic() - self._looked_at > _HANGS_SECONDS
-
-    async def _get_livez(self, _request: web.BaseRequest) -> Answer:
-        return problem(503, "hangs") if self._hangs else _ALIVE
-
-    async def _get_readyz(self, _request: web.BaseRequest) -> Answer:
-        if self.draining or self._reason is not None or self._hangs:
-            return problem(503, _NOT_READY, retry_after=self._settings.retry_after_seconds)
-        return Answer(200, b'{"status": "ready"}')
-
-    async def _ask(self) -> str | None:
-        """Return None, or why reports can't be taken."""
-        try:
-            if self._store.database.folder is not None:
-                least = self._settings.min_free_bytes
-                if shutil.disk_usage(self._store.database.folder).free < least:
-                    return f"disk: fewer than min_free_bytes = {least} are free"
-        except OSError:
-            return "disk: the store's folder can't be reached"
-        # After a pause a refusal counts no more: only new reports can show whether the store takes
-        # them again, and an instance that isn't ready gets none.
-        if time.monotonic() - self._commit.refused_at < self._settings.retry_after_seconds:
-            return "store: refuses reports"
-        try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                await self._store.ping()
-        except (StoreError, TimeoutError):
-            return "store: can't be reached"
-        return None
-
-
-def read_switch(path: Path, application: str) -> bytes:
-    """Return the bytes of a switch's file.
-
-    Raises `SwitchError` if it can't be read, isn't a switch that is obeyed now, or is another
-    application's.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        SwitchFile.parse(data).check(application, None, time.time())
-    except OSError as error:
-        raise SwitchError(f"{path}: {error.strerror or error}") from error
-    except SwitchError as error:
-        raise SwitchError(f"{path}: {error}") from error
-    return data
-
-
-class ServedSwitch:
-    """Answers GET /v1/switch with the bytes of its file: the same for every client, whoever asks.
-
-    `application`: the registry's. Raises `SwitchError` if the file is wrong at the start.
-    """
-
-    def __init__(self, path: Path, application: str) -> None:
-        self._path = path
-        self._application = application
-        self._seen: tuple[int, ...] | None = ()
-        self.look()
-
-    async def get(self, _request: web.BaseRequest) -> Answer:
-        """Answer with the file."""
-        # What is kept on the way is five minutes old at most.
-        fields = (("Cache-Control", "max-age=300"),)
-        return Answer(200, self._data, "text/plain; charset=utf-8", fields)
-
-    def look(self) -> bool:
-        """Read the file if it has changed; return whether it has.
-
-        Raises `SwitchError` if it is wrong, once: what was served so far is served until it changes
-        again.
-        """
-        state: tuple[int, ...] | None = None
-        with contextlib.suppress(OSError):
-            found = self._path.stat()
-            state = found.st_mtime_ns, found.st_size, found.st_ino
-        if state == self._seen:
-            return False
-        self._seen = state
-        self._data = read_switch(self._path, self._application)
-        return True

@@ -94,7 +94,7 @@ class Connections(web.Server):
     ) -> None:
         super().__init__(handler, request_factory=self._begin)
         self._make = request_factory or self._make_request
-        self._kind = kind
+        self.kind = kind
         self.limits = limits
         self.metrics = metrics
         self.tls = tls
@@ -104,8 +104,8 @@ class Connections(web.Server):
         self.reading: dict[Connection, StreamReader] = {}  # bodies that arrive, the oldest first
         self.open = 0
         self._open_of: dict[str, int] = {}  # by address
-        self._idle: dict[Connection, None] = {}  # the longest first
-        self._handshakes: dict[Connection, None] = {}  # likewise
+        self.idle: dict[Connection, None] = {}  # the longest first: these can make room
+        self.handshakes: dict[Connection, None] = {}  # likewise, if they aren't over
 
     def __call__(self) -> Any:
         """Return the protocol of a new connection."""
@@ -113,7 +113,7 @@ class Connections(web.Server):
         return _Tls(connection, self.tls) if self.tls else connection
 
     def _begin(self, message: Any, payload: Any, protocol: Any, *others: Any) -> web.BaseRequest:
-        self._idle.pop(protocol, None)
+        self.idle.pop(protocol, None)
         return self._make(message, payload, protocol, *others)
 
     def admit(self, connection: Connection) -> bool:
@@ -121,40 +121,25 @@ class Connections(web.Server):
         address = connection.address
         is_full = self._open_of.get(address, 0) >= self.limits.connections_per_address
         if is_full or self.open >= self.limits.connections:
-            self.metrics.shed(self._kind)
-            others = (it for it in self._idle if not is_full or it.address == address)
+            self.metrics.shed(self.kind)
+            others = (it for it in self.idle if not is_full or it.address == address)
             oldest = next(others, None)
             if oldest is None:
                 return False
             oldest.cut()
         self.open += 1
         self._open_of[address] = self._open_of.get(address, 0) + 1
-        self._idle[connection] = None
+        self.idle[connection] = None
         return True
 
     def forget(self, connection: Connection) -> None:
         """Count a connection out."""
-        self._idle.pop(connection, None)
-        self._handshakes.pop(connection, None)
+        self.idle.pop(connection, None)
+        self.handshakes.pop(connection, None)
         self.open -= 1
         self._open_of[connection.address] -= 1
         if not self._open_of[connection.address]:
             del self._open_of[connection.address]
-
-    def note_handshake(self, connection: Connection) -> None:
-        """Count a connection among those whose handshake isn't over."""
-        self._handshakes[connection] = None
-        if len(self._handshakes) > _MOST_HANDSHAKES:
-            self.metrics.shed(self._kind)
-            next(iter(self._handshakes)).cut()
-
-    def note_open(self, connection: Connection) -> None:
-        """Count a connection among those that have begun to speak HTTP."""
-        self._handshakes.pop(connection, None)
-
-    def note_idle(self, connection: Connection) -> None:
-        """Count a connection among those that can make room."""
-        self._idle[connection] = None
 
     def has_room_for(self, size: int) -> bool:
         """Return whether so many bytes more may be held for a request."""
@@ -171,10 +156,6 @@ class Connections(web.Server):
         elif self.held > self.limits.most_bytes:
             self.metrics.shed("bytes")
             connection.cut()
-
-    async def close(self) -> None:
-        """Close all, and give up what is under way after a moment."""
-        await self.shutdown(_CLOSE_SECONDS)
 
 
 class Connection(web.RequestHandler, asyncio.BufferedProtocol):
@@ -221,7 +202,7 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         # An answer that waits to be sent stops the next; TLS takes 0 for always full.
         transport.set_write_buffer_limits(1, 0)
         if self.listener.tls is not None:
-            self.listener.note_open(self)
+            self.listener.handshakes.pop(self, None)
             cast("Any", transport).set_read_buffer_limits(_READ_BYTES, 0)
         super().connection_made(transport)
 
@@ -302,7 +283,7 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         if not request.content.is_eof():
             self._discards = True
         elif self._is_open and not waiting:
-            self.listener.note_idle(self)
+            self.listener.idle[self] = None
         return finished
 
     def hold_unsent(self, size: int) -> None:
@@ -367,7 +348,11 @@ class _Tls(SSLProtocol):
         raw = cast("asyncio.Transport", transport)
         if self._connection.begin(raw):
             raw.set_write_buffer_limits(0)
-            self._connection.listener.note_handshake(self._connection)
+            listener = self._connection.listener
+            listener.handshakes[self._connection] = None
+            if len(listener.handshakes) > _MOST_HANDSHAKES:
+                listener.metrics.shed(listener.kind)
+                next(iter(listener.handshakes)).cut()
             super().connection_made(raw)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -459,7 +444,7 @@ async def listening(
     finally:
         server.close()
         await asyncio.sleep(0)  # what has been accepted gets to its connection
-        await connections.close()
+        await connections.shutdown(_CLOSE_SECONDS)
 
 
 class Listener(NamedTuple):

@@ -26,18 +26,7 @@ from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.validator import ReportValidator, SliceLimit
 from hubbub.collector.operations.logs import LIFECYCLE, get_logger
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.serving.app import (
-    NOT_READY,
-    OPENAPI,
-    App,
-    Probes,
-    Reports,
-    Routes,
-    ServedSwitch,
-    preflight,
-    read_switch,
-    refuse_for_now,
-)
+from hubbub.collector.serving.app import App, Reports, Routes
 from hubbub.collector.serving.connections import (
     Connections,
     Limits,
@@ -46,6 +35,15 @@ from hubbub.collector.serving.connections import (
     load_certificate,
     room_for_connections,
     tls_context,
+)
+from hubbub.collector.serving.routes import (
+    NOT_READY,
+    OPENAPI,
+    Probes,
+    ServedSwitch,
+    preflight,
+    read_switch,
+    refuse_for_now,
 )
 from hubbub.protocol import HubbubError, Registry, check_compatible
 from hubbub.storage import Store

@@ -37,9 +37,9 @@ from hubbub.storage import open_store
 _START_SECONDS = 60.0  # a start takes a second; a store's migration comes before
 _PAUSE_SECONDS = 1.0  # a worker that fails at its start is tried again once a second
 _KILL_SECONDS = 10.0  # beyond drain_seconds, to commit and to close the store
-_BEAT_SECONDS = 0.5  # a hung worker is seen after _MISSED_BEATS of these: five seconds
-_MISSED_BEATS = 10
-"""A worker that has missed so many is killed."""
+_BEAT_SECONDS = 0.1  # so soon it is seen that a worker has ended
+_MISSED_BEATS = 50
+"""A worker that has missed so many, in five seconds, hangs and is killed."""
 
 
 _spawn = multiprocessing.get_context("spawn")
@@ -117,71 +117,50 @@ class Workers:
     async def _watch(self, number: int) -> None:
         """Replace a worker whenever it ends by itself."""
         while True:
-            process, pipe, beats = self._workers[number]
-            heart = asyncio.create_task(self._listen_to_heart(process, beats))
-            await _end_of(process)
-            heart.cancel()
-            pipe.close()
+            await self._end_of(self._workers[number])
             forget_gauges(self._counters, str(number))
             if self._stopping.is_set():
                 return
-            _lifecycle.error("worker ended and is replaced", exit_code=process.exitcode)
-            await self._replace(number)
+            exit_code = self._workers[number].process.exitcode
+            _lifecycle.error("worker ended and is replaced", exit_code=exit_code)
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), _PAUSE_SECONDS)
+                    return
+                try:
+                    await self._start(number)
+                    break
+                except WorkerError as error:
+                    _lifecycle.error("worker not replaced", fault=str(error))
+                    forget_gauges(self._counters, str(number))
 
-    async def _listen_to_heart(self, process: SpawnProcess, beats: ctypes.c_ulong) -> None:
-        """Kill a worker that misses beats.
+    async def _end_of(self, worker: _Worker) -> None:
+        """Wait until a worker has ended; kill it if it misses beats.
 
         They are counted in looks and not in seconds: when all processes were stopped together, and
         go on, none has missed any.
         """
-        before, missed = beats.value, 0
-        while missed < _MISSED_BEATS:
+        before, missed = worker.beats.value, 0
+        while worker.process.is_alive():
             await asyncio.sleep(_BEAT_SECONDS)
-            missed = missed + 1 if beats.value == before else 0
-            before = beats.value
-        if not self._stopping.is_set():
-            _lifecycle.error("worker is stopped or hangs and is killed")
-            process.kill()
-
-    async def _replace(self, number: int) -> None:
-        while not self._stopping.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _PAUSE_SECONDS)
-                return
-            try:
-                await self._start(number)
-            except WorkerError as error:
-                _lifecycle.error("worker not replaced", fault=str(error))
-                forget_gauges(self._counters, str(number))
-            else:
-                return
+            missed = missed + 1 if worker.beats.value == before else 0
+            before = worker.beats.value
+            if missed >= _MISSED_BEATS and not self._stopping.is_set():
+                _lifecycle.error("worker is stopped or hangs and is killed")
+                worker.process.kill()
+                missed = 0
+        worker.pipe.close()
 
     async def _stop(self) -> None:
         self._stopping.set()
-        processes = [process for process, *_ in self._workers.values()]
-        for process in processes:
-            process.terminate()
+        for worker in self._workers.values():
+            worker.process.terminate()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_seconds + _KILL_SECONDS):
-                await asyncio.gather(*map(_end_of, processes))
-        for process in processes:
-            process.kill()
+                await asyncio.gather(*map(self._end_of, self._workers.values()))
+        for worker in self._workers.values():
+            worker.process.kill()
         await asyncio.gather(*self._watchers)
-
-
-async def _end_of(process: SpawnProcess) -> None:
-    """Wait until a process has ended; several may wait for the same one."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    # A descriptor of its own, because a loop watches each only once.
-    sentinel = os.dup(process.sentinel)
-    loop.add_reader(sentinel, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(sentinel)
-        os.close(sentinel)
-    process.join()
 
 
 def _await_start(pipe: Connection) -> Addresses:
@@ -218,9 +197,7 @@ async def _serve(
     files: ServiceFiles, counters: Path, ports: Ports, pipe: Connection, beats: ctypes.c_ulong
 ) -> None:
     stop = stop_event()
-    heart = asyncio.create_task(
-        _beat_for_ever(beats), name="heart"
-    )  # to the end of the last request
+    heart = asyncio.create_task(_beat_for_ever(beats))  # to the end of the last request
     asyncio.get_running_loop().add_reader(pipe.fileno(), stop.set)
     async with (
         open_store(files.current.settings.store, create=True) as store,
