@@ -32,9 +32,7 @@ export function normalText(value) {
  */
 export function bloomPositions(bytes, cohort, { k, h }) {
   const [start, step] = murmur3x86(bytes);
-  return Array.from({ length: h }, (_, i) => {
-    return fmix32(start + Math.imul(cohort * h + i, step | 1)) % k;
-  });
+  return Array.from({ length: h }, (_, i) => fmix32(start + Math.imul(cohort * h + i, step | 1)) % k);
 }
 
 /**

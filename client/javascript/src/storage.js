@@ -55,10 +55,8 @@ export function updaterOf(storage) {
   return (key, change) => {
     const before = lastUpdates.get(storage) ?? Promise.resolve();
     const update = before.then(() => getAndSet(storage, key, change));
-    lastUpdates.set(
-      storage,
-      update.catch(() => {}),
-    );
+    const ended = update.catch(() => {});
+    lastUpdates.set(storage, ended);
     return update;
   };
 }
@@ -117,10 +115,7 @@ export function indexedDbStorage(name = "hubbub") {
   /** @type {Promise<IDBDatabase> | null} */
   let opened = null;
   const close = () => {
-    opened?.then(
-      (database) => database.close(),
-      () => {},
-    );
+    opened?.then((database) => database.close()).catch(() => {});
     opened = null;
   };
   return {
