@@ -134,7 +134,7 @@ def test_readmes_example_for_node_delivers(folder, collector_url):
     assert (status["recorded"], status["delivered"], status["dropped"]) == (1, 1, {})
     (kept,) = (folder / "state").iterdir()
     assert kept.name.startswith("hubbub.com.example.browser.")
-    assert "news.example.org" not in kept.read_text("utf-8")
+    assert "news.example.org" not in (kept / "text").read_text("utf-8")
 
 
 def test_readmes_example_for_browsers_delivers(folder, collector_url):
