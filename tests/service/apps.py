@@ -133,10 +133,10 @@ def held_database(folder: Path) -> Iterator[None]:
 def bytes_on_disk(folder: Path) -> list[bytes]:
     """Return the content of all files, read at one moment, although threads remove some."""
     while True:
-        names = sorted(folder.iterdir())
+        names = sorted(folder.rglob("*"))
         with contextlib.suppress(FileNotFoundError):
-            contents = [path.read_bytes() for path in names]
-            if names == sorted(folder.iterdir()):
+            contents = [path.read_bytes() for path in names if path.is_file()]
+            if names == sorted(folder.rglob("*")):
                 return contents
 
 
