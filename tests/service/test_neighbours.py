@@ -121,7 +121,7 @@ def test_files_of_postgresql_show_no_neighbours_once_the_day_is_over(
 def test_imports_and_stores_of_older_collectors_leave_no_neighbours_in_postgresql(
     postgresql, postgresql_url
 ):
-    """Their reports come to the table that all days share; P(false alarm) < 1e-20, as above."""
+    """Their reports come to a table that all days share; P(false alarm) < 1e-20, as above."""
     batches = _new_batches(200, 3)
     old = _TODAY - dt.timedelta(days=3)
 
@@ -133,7 +133,7 @@ def test_imports_and_stores_of_older_collectors_leave_no_neighbours_in_postgresq
                 await store.append([new], old, received=_TODAY)
 
     asyncio.run(import_all())
-    assert postgresql.execute("SELECT count(*) FROM ONLY segments", url=postgresql_url) == "200"
+    assert postgresql.execute("SELECT count(*) FROM segments_late", url=postgresql_url) == "200"
     assert asyncio.run(_end_day(postgresql_url, _TODAY)) == 600
     postgresql.execute("CHECKPOINT")
     _check(_places(_files_of_server(postgresql, "base"), batches), 600)

@@ -4,10 +4,7 @@ from hubbub.storage.counts import add_to_packed as add_to_packed
 from hubbub.storage.days import (
     DayTable as DayTable,
     id_table as id_table,
-    parse_tables as parse_tables,
     segment_row as segment_row,
-    segment_table as segment_table,
-    taking_day as taking_day,
 )
 from hubbub.storage.errors import (
     MissingFileError as MissingFileError,

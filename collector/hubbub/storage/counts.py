@@ -38,7 +38,6 @@ from hubbub.storage.schema import (
     segments as _segments,
 )
 from hubbub.storage.segments import (
-    BYTES_OF_REPORT,
     CHUNKS_BETWEEN_TIDYING,
     DayGroup,
     Segments,
@@ -194,7 +193,6 @@ class Counts:
                     await delete_segments(connection, chunk, group.day)
                     await self._replace(connection, group, packed, values)
                 break
-        self._database.note_written(len(packed) + BYTES_OF_REPORT * kept.total, len(chunk))
         return kept.total
 
     async def _replace(

@@ -78,12 +78,6 @@ class Database(abc.ABC):
         if rows:
             await connection.execute(sa.insert(table), rows)
 
-    def note_written(self, size: int, rows: int = 0) -> None:  # noqa: B027 (nothing, on a server)
-        """Take note of about so many bytes, and rows under random keys, that were committed.
-
-        A server sees to its log itself.
-        """
-
     @abc.abstractmethod
     async def reclaim_space(self) -> None:
         """Remove from the files what was deleted, as far as the database allows."""

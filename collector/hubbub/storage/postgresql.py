@@ -6,7 +6,8 @@ the *open day* hold it together, and one of any other day holds it alone and mak
 day. What servers log of slow statements has their parameters, so ids and records are copied: no log
 has what COPY reads. Invariants: no batch id and no record is ever the parameter of a statement, or
 part of its text; what would wait for a long reader, such as a backup, gives up soon; and `segments`
-itself holds only mixed reports, and what comes to another day than the open one, such as imports.
+itself holds only mixed reports; what comes to another day than the open one, such as imports, has
+a table of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from hubbub.storage.days import (
     segment_table,
     taking_day,
 )
-from hubbub.storage.schema import open_day, sample_nothing_of, segments
+from hubbub.storage.schema import LATE, open_day, sample_nothing_of, segments
 from hubbub.storage.sessions import (
     ARRIVED,
     LOCKED_DAY,
@@ -125,13 +126,13 @@ class PostgresqlDays(Days):
             return await _tables(connection)
 
     def insert_target(self, day: dt.date, received: dt.date) -> sa.Table:
-        """Return the open day's table; imports of other days come to no table of their own."""
-        return _as_table(segment_table(day).name) if day == received else segments
+        """Return the open day's table; imports of other days share one."""
+        return _as_table(segment_table(day).name if day == received else LATE)
 
     async def merge_target(self, connection: AsyncConnection, day: dt.date) -> sa.Table:
         """Return the day's table, if there is one."""
         own = segment_table(day)
-        return _as_table(own.name) if own in await _tables(connection) else segments
+        return _as_table(own.name if own in await _tables(connection) else LATE)
 
     async def prepare(self, day: dt.date) -> None:
         """Make a day's tables."""

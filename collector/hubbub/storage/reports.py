@@ -24,9 +24,6 @@ from hubbub.protocol import (
 )
 from hubbub.storage.slices import SliceSizes, Where
 
-ID_BYTES = 16
-"""The protocol's: 128 bits."""
-
 
 class MetricVersion(NamedTuple):
     """What reports must share to be stored together."""
@@ -46,7 +43,7 @@ class MetricVersion(NamedTuple):
 class NewBatch(NamedTuple):
     """A batch to be stored."""
 
-    batch_id: bytes  # of `ID_BYTES`
+    batch_id: bytes  # 128 bits, by the protocol
     records: Mapping[MetricVersion, Records]
 
 

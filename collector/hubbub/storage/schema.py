@@ -102,6 +102,12 @@ batch_ids = sa.Table(
 )
 """Empty: the tables of days inherit from it, each with a key of its own, and are searched by it."""
 
+LATE = "segments_late"
+"""The table, under `segments`, of reports that come to another day than the open one.
+
+Once they are mixed it is empty, and the server cuts its file off with the traces of how they came.
+"""
+
 open_day = sa.Table("open_day", postgresql_metadata, sa.Column("day", sa.Date, primary_key=True))
 """One row at most: the day whose ids were written last."""
 
@@ -233,5 +239,14 @@ def _make_tables(connection: sa.Connection) -> None:
         connection.exec_driver_sql(
             f"ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL"
         )
-    for table, column in (("batch_ids", "batch_id"), ("segments", "records")):
-        connection.exec_driver_sql(sample_nothing_of(f"ONLY {table}", column))
+    connection.exec_driver_sql(
+        f"CREATE TABLE {LATE} (PRIMARY KEY (segment_id)) INHERITS (segments)"
+    )
+    columns = "(metric, version, day, slice, reports)"
+    connection.exec_driver_sql(f"CREATE INDEX {LATE}_by_day ON {LATE} {columns}")
+    for table, column in (
+        ("ONLY batch_ids", "batch_id"),
+        ("ONLY segments", "records"),
+        (LATE, "records"),
+    ):
+        connection.exec_driver_sql(sample_nothing_of(table, column))

@@ -42,9 +42,6 @@ CHUNKS_BETWEEN_TIDYING = 16
 _IDS_A_STATEMENT = 500
 """SQLite takes 999 parameters of a statement in its oldest versions."""
 
-BYTES_OF_REPORT = 32
-"""About what a deletion writes for a report; only `Database.note_written` goes by it."""
-
 
 class SegmentSize(NamedTuple):
     """A segment's key, and how many reports it has."""
@@ -109,7 +106,6 @@ class Segments:
             for chunk in chunked(await self.sizes(*which)):
                 async with self._database.write() as connection:
                     reports = await delete_segments(connection, chunk)
-                self._database.note_written(BYTES_OF_REPORT * sum(reports), len(reports))
                 deleted += sum(reports)
                 # Some were merged meanwhile, so their reports are in another segment.
                 complete = complete and len(reports) == len(chunk)
@@ -134,7 +130,6 @@ class Segments:
                 reports = (await connection.scalars(rows.with_for_update())).all()
                 await connection.execute(sa.update(segments).where(*which).values(slice=into))
             moved += sum(reports)
-            self._database.note_written(0, len(reports))
         return moved
 
     async def groups(
@@ -184,7 +179,6 @@ class Segments:
         `rows`: new segments with all of their records, made piece by piece in a thread. `into`:
         where these go; if not where merged segments do. Returns whether they were replaced.
         """
-        size, number = 0, len(chunk)
         async with self._database.write() as connection:
             # In their slice: upkeep may have moved them to another since they were read.
             if not await lock_segments(connection, chunk, group, skip_locked=True):
@@ -195,9 +189,6 @@ class Segments:
                 into = await self._ids.merge_target(connection, group.day)
             while (some := await asyncio.to_thread(next, rows, None)) is not None:
                 await self._database.insert_rows(connection, into, some)
-                size += sum(len(row["records"]) for row in some)
-                number += len(some)
-        self._database.note_written(2 * size, number)
         return True
 
 

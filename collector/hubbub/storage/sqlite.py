@@ -40,19 +40,18 @@ from hubbub.storage.days import (
     taking_day,
 )
 from hubbub.storage.errors import StoreError
-from hubbub.storage.reports import ID_BYTES, NewBatch
+from hubbub.storage.reports import NewBatch
 from hubbub.storage.schema import segments
 
 BUSY_SECONDS = 10.0
 """How long a transaction waits for others; shorter than clients wait for their answer."""
 
-PAGES_TO_COPY = 1024
-"""The log's length, in pages of 4 KiB, from which on it is copied into the database."""
+COPY_SECONDS = 0.5
+"""Between two copies of the log into the database: what a busy collector adds is some megabytes."""
 
 PAGES_AT_MOST = 8192
 """The log's length from which on writers have to wait until it has been begun anew."""
 
-_PAGE_BYTES = 4096  # SQLite's own default
 _CACHE_PAGES = 8192
 """32 MiB for the connection that inserts ids, each of them into a random page of a large key.
 
@@ -82,14 +81,6 @@ _IDS_COPIED = 65_536
 """1 MiB of ids at a time: a write transaction that copies them takes some tens of milliseconds."""
 
 _NAMES = f"SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB '{PREFIX}*'"  # noqa: S608
-_FREE_PAGES = "PRAGMA freelist_count"
-_BYTES_OF_COMMIT = 4 * _PAGE_BYTES
-"""Written at each commit besides the data: pages of the tables and of the index."""
-
-_BYTES_OF_ROW = 2 * _PAGE_BYTES
-"""Written for each row besides the data: its key is random, so nearly all have pages of their own,
-in the table and in the index.
-"""
 
 
 class SqliteDatabase(Database):
@@ -120,9 +111,10 @@ class SqliteDatabase(Database):
         sa.event.listen(self.writer, "connect", _prepare_writer)
         sa.event.listen(self.writer, "connect", _keep_pages)
         sa.event.listen(self.writer, "begin", _begin_writing_now)
-        self._uncopied = 0
-        self._due = asyncio.Event()
-        self._is_closing = False
+        for engine in (self.writer, writing.sync_engine):
+            sa.event.listen(engine, "commit", self._note_commit)
+        self._has_written = False
+        self._closing = asyncio.Event()
         self._copier = asyncio.create_task(self._copy_until_closed(), name="checkpoints")
 
     def migrate(self) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -132,13 +124,6 @@ class SqliteDatabase(Database):
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
         """Return INSERT ... ON CONFLICT DO NOTHING."""
         return insert(table).on_conflict_do_nothing()
-
-    def note_written(self, size: int, rows: int = 0) -> None:
-        """Have the log copied in the background once it is long."""
-        self._uncopied += size + rows * _BYTES_OF_ROW + _BYTES_OF_COMMIT
-        if self._uncopied >= PAGES_TO_COPY * _PAGE_BYTES:
-            self._uncopied = 0
-            self._due.set()
 
     async def reclaim_space(self) -> None:
         """Copy the log into the database and empty it, or leave it if a reader needs it."""
@@ -157,20 +142,24 @@ class SqliteDatabase(Database):
     async def close(self) -> None:
         """Close all connections and leave an empty log."""
         if self._copier is not None:
-            self._is_closing = True
-            self._due.set()
+            self._closing.set()
             await self._copier
             await self._checkpoint_between_writes("TRUNCATE", _PATIENCE_SECONDS)
             await asyncio.to_thread(self.writers_thread.shutdown)
             self.writer.dispose()
         await super().close()
 
+    def _note_commit(self, _connection: sa.Connection) -> None:
+        self._has_written = True
+
     async def _copy_until_closed(self) -> None:
-        while not self._is_closing:
-            await self._due.wait()
-            self._due.clear()
-            if await asyncio.to_thread(self._checkpoint, "PASSIVE") >= PAGES_AT_MOST:
-                await self._checkpoint_between_writes("RESTART", _PATIENCE_SECONDS)
+        while not self._closing.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), COPY_SECONDS)
+            if self._has_written:
+                self._has_written = False
+                if await asyncio.to_thread(self._checkpoint, "PASSIVE") >= PAGES_AT_MOST:
+                    await self._checkpoint_between_writes("RESTART", _PATIENCE_SECONDS)
 
     async def _checkpoint_between_writes(self, mode: str, seconds: float) -> None:
         """Begin the log anew; try for some time, as readers and other processes may be in the way.
@@ -316,21 +305,14 @@ class SqliteDays(Days):
                 await connection.exec_driver_sql(_make_id_table(copy))
                 copied = (await connection.exec_driver_sql(copying)).rowcount
                 if not copied:
-                    await self._drop(connection, table)
-            self._database.note_written(copied * ID_BYTES)
+                    await connection.exec_driver_sql(f"DROP TABLE {table.name}")
 
     async def drop(self, table: DayTable, *, if_empty: bool = False) -> None:
         """Drop a table; its pages are overwritten, in one transaction."""
         async with self._database.write() as connection:
             if if_empty and await connection.scalar(sa.text(f"SELECT 1 FROM {table.name} LIMIT 1")):  # noqa: S608
                 return
-            await self._drop(connection, table)
-
-    async def _drop(self, connection: AsyncConnection, table: DayTable) -> None:
-        before = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one()
-        await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
-        freed = (await connection.exec_driver_sql(_FREE_PAGES)).scalar_one() - before
-        self._database.note_written(freed * _PAGE_BYTES)
+            await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
 
 
 def _tables(connection: sa.Connection) -> list[DayTable]:

@@ -138,8 +138,6 @@ class Store(Reader):
             raise StoreError("store: was opened read-only")
         firsts = {batch.batch_id: batch for batch in reversed(batches)}
         unseen = await self.ids.append(firsts, day, received or day)
-        stored = [records for new in unseen for records in firsts[new].records.values()]
-        self.database.note_written(sum([len(it.data) for it in stored]), len(stored))
         return are_new(batches, unseen)
 
     async def records(

@@ -151,9 +151,9 @@ async def test_table_of_a_day_is_dropped_once_its_reports_are_mixed(postgresql, 
     async with open_store(postgresql_url, create=True) as store:
         await store.append([make_new_batch(range(5))], _DAY)
         await store.append([make_new_batch()], _TOMORROW)
-        assert tables() == {"segments_20260314", "segments_20260315"}
+        assert tables() == {"segments_late", "segments_20260314", "segments_20260315"}
         await store.reshuffle(_TOMORROW)
-        assert tables() == {"segments_20260315"}
+        assert tables() == {"segments_late", "segments_20260315"}
         assert await store.count(HOMEPAGE) == 8
 
 

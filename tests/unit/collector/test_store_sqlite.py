@@ -195,7 +195,7 @@ async def test_address_names_a_file_and_nothing_else(url, create):
 @in_event_loop
 async def test_log_is_copied_in_the_background_and_does_not_grow(store_url, database, monkeypatch):
     """Twelve MB without a pause; the log stays below a third of it, and is gone in the end."""
-    monkeypatch.setattr(sqlite, "PAGES_TO_COPY", 64)
+    monkeypatch.setattr(sqlite, "COPY_SECONDS", 0.02)
     monkeypatch.setattr(sqlite, "PAGES_AT_MOST", 256)
     log = database.with_name("hubbub.db-wal")
     largest = 0
@@ -212,7 +212,7 @@ async def test_log_is_copied_in_the_background_and_does_not_grow(store_url, data
 async def test_commits_do_not_wait_for_a_reader_that_keeps_the_log(
     store_url, database, monkeypatch
 ):
-    monkeypatch.setattr(sqlite, "PAGES_TO_COPY", 16)
+    monkeypatch.setattr(sqlite, "COPY_SECONDS", 0.02)
     monkeypatch.setattr(sqlite, "PAGES_AT_MOST", 16)
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.5)
     async with open_store(store_url, create=True) as store:
