@@ -164,7 +164,7 @@ _PLURALS = {"string": "strings", "category": "categories", "statistic": "statist
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _SPARKS = "▁▂▃▄▅▆▇█"
 _GAP = "·"
-_NO_CHANGE = "No change that chance might not have made."
+_NO_CHANGE = "No change beyond what chance makes."
 _COURSES = (
     f"Bands are {CONFIDENCE:.0%} intervals, each day by itself; grey days have too few reports. "
     "A red line marks a change; the dashed line is what was found, changes and weekly patterns."
@@ -555,7 +555,7 @@ def _headline(trends: Trends[Any], order: list[int], bound: float) -> str:
     weekly = sum(_has_pattern(trends, column) for column in order)
     also = f" {weekly:,} of {len(order):,} series have a weekly pattern." if weekly else ""
     if not changed:
-        unchanged = f"no {_quantity(trends).word} changed by more than chance might"
+        unchanged = f"no {_quantity(trends).word} changed beyond what chance makes"
         if len(order) == 1:
             return f"{unchanged.capitalize()}.{also}"
         return f"{followed}; {unchanged}.{also}"
@@ -632,16 +632,16 @@ def _changes_in_full(trends: Trends[Any], order: list[int]) -> Section:
 def _course(trends: Trends[Any], column: int, index: int, bound: float) -> TimeSeries:
     quantity, found = _quantity(trends), trends.found.changes[column]
     ends = [values[:, column] for values in (trends.share, trends.low, trends.high)]
+    drawn = [*ends, trends.found.expected[:, column]]
     if quantity is _SHARE:
-        ends = [np.clip(each, 0.0, 1.0) for each in ends]
-    expected = trends.found.expected[:, column]
-    share, low, high, expected = (quantity.factor * values for values in (*ends, expected))
+        drawn = [np.clip(each, 0.0, 1.0) for each in drawn]
+    share, low, high, expected = (quantity.factor * values for values in drawn)
     days = tuple(f"{day}" for day in trends.days)
     rows = tuple(
         (day, f"{reports:,}", *(quantity.shown(float(each)) for each in numbers))
         for day, reports, *numbers in zip(days, trends.reports, *ends, strict=True)
     )
-    known = ends[0][~np.isnan(ends[0])]
+    known = share[~np.isnan(share)] / quantity.factor
     described = "Not estimated on any day."
     if len(known):
         sure = "; ".join(describe_change(trends, each) for each in found if each.p_value <= bound)

@@ -139,7 +139,7 @@ def _section(number: int, tile: Tile, level: Level, descriptions: Mapping[str, s
     chart = None
     if tile.days is not None:
         chart = _course(number, tile.days.rows, series, _followed(lately))
-    table = _largest(result, series)
+    table = _largest(result, series, _followed(lately))
     description = visible(descriptions.get(watch["metric"], ""))
     return Section(
         result.title,
@@ -208,8 +208,10 @@ def _course(
         return ["" if np.isnan(value) else form.format(value) for value in values]
 
     course = share[own], low[own], high[own]
-    said = "; ".join(each["text"] for each in sure) or "No change that chance might not have made"
+    said = "; ".join(each["text"] for each in sure) or "No change beyond what chance makes"
     title = f"{shortened(visible(name), _WIDTH)}, day by day"
+    if set(names) == set(BOOLEAN):
+        title = "Share of true, day by day"
     return TimeSeries(
         Labels(f"tile-{number}", title, f"{said}.", "", word),
         tuple(days),
@@ -226,10 +228,11 @@ def _name_of(series: Mapping[str, Any]) -> str:
     return str(series.get(series["kind"]) or series["kind"])
 
 
-def _largest(result: Result, series: Sequence[Any]) -> Table | None:
+def _largest(result: Result, series: Sequence[Any], followed: str | None) -> Table | None:
     """Return the largest rows of what was detected, as they are now; of a number all there is.
 
-    What surely changed has the level since then, all else the average over the result's days.
+    The one of which there is news is among them. What surely changed has the level since then, all
+    else the average over the result's days.
     """
     rows = result.rows
     if not rows:
@@ -258,13 +261,14 @@ def _largest(result: Result, series: Sequence[Any]) -> Table | None:
         places.sort(key=lambda place: -now[names[place]][0])
         if tuple(names) == BOOLEAN:
             places = [1]
+    rest, places = places[_ROWS:], places[:_ROWS]
+    places += [place for place in rest if names[place] == followed]
     cells = tuple(
         (labels[place], form.format(level), f"{form.format(low)} … {form.format(high)}")
-        for place in places[:_ROWS]
+        for place in places
         for level, low, high in [now[names[place]]]
     )
-    left = len(places) - len(cells)
-    title = f"The largest of {len(places):,} detected" if left else "Estimates"
+    title = f"The largest of {_ROWS + len(rest):,} detected" if rest else "Estimates"
     heads = headings(result.watch["keys"][-1], shown, "95% interval")
     return Table(title, heads, cells)
 
