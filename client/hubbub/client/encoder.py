@@ -153,7 +153,7 @@ class Encoder:
         """Return a fresh report of an answer: the second response (IRR), with new coins.
 
         A reported bit is 1 with probability q where the answer's is 1, and p where it is 0; other
-        responses than `Unary` draw the report as a whole. `stream` is for tests.
+        responses than `UNARY` draw the report as a whole. `stream` is for tests.
         """
         cohort, bits = response
         metric = self.metric

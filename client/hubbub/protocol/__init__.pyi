@@ -120,7 +120,6 @@ from hubbub.protocol.poisoning import (
     SetBits as SetBits,
     chance_of_repeat as chance_of_repeat,
     cohort_balance as cohort_balance,
-    forgery_shift as forgery_shift,
     improbable as improbable,
     log_binomial_tails as log_binomial_tails,
     plausible_set_bits as plausible_set_bits,

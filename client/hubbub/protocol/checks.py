@@ -6,7 +6,7 @@ import itertools
 import re
 import sys
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -93,7 +93,7 @@ def text(where: str, value: object) -> str:
 
 def integer(where: str, value: object, low: int, high: int) -> int:
     """Return an integer within its range."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+    if type(value) is not int or not low <= value <= high:
         raise MetricError.of(where, value, f"an integer between {low} and {high}")
     return value
 
@@ -105,44 +105,28 @@ def boolean(where: str, value: object) -> bool:
     return value
 
 
-def positive(where: str, value: object) -> float:
-    """Return a finite number above 0."""
-    if not _is_finite(value) or not value > 0:  # type: ignore[operator]
-        raise MetricError.of(where, value, "a number above 0")
-    return float(value)  # type: ignore[arg-type]
+def _number(expected: str, holds: Callable[[float], bool]) -> Callable[[str, object], float]:
+    def check(where: str, value: object) -> float:
+        most = sys.float_info.max
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or not -most <= value <= most or not holds(value):  # type: ignore[operator, arg-type]
+            raise MetricError.of(where, value, expected)
+        return float(value)  # type: ignore[arg-type]
+
+    return check
 
 
-def share(where: str, value: object) -> float:
-    """Return a number between 0 and 1, both included."""
-    if not _is_finite(value) or not 0 <= value <= 1:  # type: ignore[operator]
-        raise MetricError.of(where, value, "a number between 0 and 1")
-    return float(value)  # type: ignore[arg-type]
+finite = _number("a finite number", lambda _: True)
+positive = _number("a number above 0", lambda x: x > 0)
+share = _number("a number between 0 and 1", lambda x: 0 <= x <= 1)
+probability = _number("a number strictly between 0 and 1", lambda x: 0 < x < 1)
 
 
 def bits(where: str, value: object) -> int:
     """Return a number of bits that fill bytes."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or value % 8
-        or not 8 <= value <= _BITS
-    ):
+    if type(value) is not int or value % 8 or not 8 <= value <= _BITS:
         raise MetricError.of(where, value, f"a multiple of 8 between 8 and {_BITS}")
     return value
-
-
-def finite(where: str, value: object) -> float:
-    """Return a finite number."""
-    if not _is_finite(value):
-        raise MetricError.of(where, value, "a finite number")
-    return float(value)  # type: ignore[arg-type]
-
-
-def probability(where: str, value: object) -> float:
-    """Return a number strictly between 0 and 1."""
-    if not _is_finite(value) or not 0 < value < 1:  # type: ignore[operator]
-        raise MetricError.of(where, value, "a number strictly between 0 and 1")
-    return float(value)  # type: ignore[arg-type]
 
 
 def date(where: str, value: object) -> dt.date:
@@ -176,9 +160,10 @@ def ascending_numbers(where: str, value: object, low: int, high: int) -> tuple[f
     """Return a strictly ascending list of finite numbers."""
     if not isinstance(value, list) or not low <= len(value) <= high:
         raise MetricError.of(where, value, f"a list of {low} to {high} numbers")
-    if not all(map(_is_finite, value)):
-        raise MetricError.of(where, value, "finite numbers")
-    numbers = tuple(map(float, value))
+    try:
+        numbers = tuple(finite(where, number) for number in value)
+    except MetricError:
+        raise MetricError.of(where, value, "finite numbers") from None
     if any(a >= b for a, b in itertools.pairwise(numbers)):
         raise MetricError.of(where, value, "strictly ascending")
     return numbers
@@ -191,18 +176,12 @@ def ascending_integers(
     if (
         not isinstance(value, list)
         or not 1 <= len(value) <= most
-        or not all(isinstance(x, int) and not isinstance(x, bool) for x in value)
+        or not all(type(x) is int for x in value)
         or any(a >= b for a, b in itertools.pairwise([low - 1, *value, high + 1]))
     ):
         expected = f"1 to {most} strictly ascending integers from {low} to {high}"
         raise MetricError.of(where, value, expected)
     return tuple(value)
-
-
-def _is_finite(value: object) -> bool:
-    most = sys.float_info.max
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and -most <= value <= most  # type: ignore[operator]
 
 
 def near(word: object, words: Collection[str]) -> str:

@@ -1,6 +1,6 @@
 """A metric: one registered question to the population, how answers are blurred, and their cost.
 
-A `Response` says how a value's bits are blurred, and what that promises. `Unary` gives every bit
+A `Response` says how a value's bits are blurred, and what that promises. `UNARY` gives every bit
 independent noise, once or twice: it is RAPPOR. `Subset` and `Window` draw a whole report at once,
 from as many cells as there are categories or outputs, and can be asked once per answer only.
 Invariant: a response's epsilon is that of the very doubles by which clients draw, rounded up.
@@ -9,7 +9,6 @@ Invariant: a response's epsilon is that of the very doubles by which clients dra
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from hubbub.protocol.dimensions import MIN_REPORTS, Dimension, parse_slice, slice_of
@@ -32,11 +31,15 @@ Memory = Literal["value", "period"]
 Mode = Literal["longitudinal", "one-time", "once"]
 
 
-class Response(ABC):
-    """One way to answer; two are equal if they draw the same reports."""
+class Response:
+    """One way to answer; two are equal if they draw the same reports.
+
+    This one is RAPPOR's: every bit has independent noise, a permanent response, an instantaneous
+    one, or both, and what it promises is the type's to say.
+    """
 
     __slots__ = ()
-    name: ClassVar[str]  # of the class
+    name: ClassVar[str] = "unary"
 
     def definition(self) -> dict[str, object]:
         """Return what, besides the parameters, reports depend on."""
@@ -56,17 +59,17 @@ class Response(ABC):
         """Return the greatest natural logarithm of the chance of any one report, where known."""
         return 0.0
 
-    @abstractmethod
     def epsilon_after(self, metric_type: MetricType, params: RapporParams, reports: int) -> float:
         """Return the bound on what so many reports of one answer reveal."""
+        return metric_type.epsilon_after(params, reports)
 
-    @abstractmethod
     def epsilon_report(self, metric_type: MetricType, params: RapporParams) -> float:
         """Return the bound on what a single report reveals."""
+        return metric_type.epsilon_report(params)
 
-    @abstractmethod
     def epsilon_permanent(self, metric_type: MetricType, params: RapporParams) -> float:
         """Return the bound on what all reports ever made of one answer reveal."""
+        return metric_type.epsilon_permanent(params)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.definition() == other.definition()
@@ -76,25 +79,6 @@ class Response(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.definition()})"
-
-
-class Unary(Response):
-    """Every bit has independent noise: a permanent response, an instantaneous one, or both."""
-
-    __slots__ = ()
-    name = "unary"
-
-    def epsilon_after(self, metric_type: MetricType, params: RapporParams, reports: int) -> float:
-        """Return the exact price of one-hot values, and a bound for filters."""
-        return metric_type.epsilon_after(params, reports)
-
-    def epsilon_report(self, metric_type: MetricType, params: RapporParams) -> float:
-        """Return theorem 2's bound, as the type has it."""
-        return metric_type.epsilon_report(params)
-
-    def epsilon_permanent(self, metric_type: MetricType, params: RapporParams) -> float:
-        """Return theorem 1's bound, as the type has it."""
-        return metric_type.epsilon_permanent(params)
 
 
 class _Cells(Response):
@@ -191,7 +175,7 @@ class Window(_Cells):
         return math.log(self.chance / self.width)
 
 
-UNARY = Unary()
+UNARY = Response()
 
 
 def response_of(definition: Mapping[str, Any]) -> Response:

@@ -92,30 +92,6 @@ def improbable(records: Records, bounds: SetBits) -> NDArray[np.bool_]:
     return found
 
 
-def forgery_shift(params: RapporParams, share: float) -> tuple[float, float]:
-    """Return how far forged reports move the estimate of one bit's rate at most: (down, up).
-
-    `share`: forged reports as a share of all, in [0, 1]. Raises `ValueError` if the share isn't in
-    [0, 1].
-
-    Notes
-    -----
-    The estimate is (y - p*)/(q* - p*), y being the share of reports with the bit set. A forged
-    report can make its own y 0 or 1, so its own term is anything from -p*/(q* - p*) to
-    (1 - p*)/(q* - p*), where honest ones average to a true rate in [0, 1]. So a share x moves the
-    estimate, against that of the honest reports alone, up by at most x (1 - p*)/(q* - p*) and down
-    by at most x q*/(q* - p*); if q* < p* the ends change places: x p*/(p* - q*) and
-    x (1 - q*)/(p* - q*). The same holds for any average of bit rates, such as that of a string's
-    bits over cohorts. A regression that also *subtracts* rates can be moved further; the decoder
-    computes by how much (docs/understand/attacks.md).
-    """
-    if not 0 <= share <= 1:
-        raise ValueError(f"share = {share}: must be between 0 and 1")
-    slope = params.q_star - params.p_star
-    one, zero = (1 - params.p_star) / slope, -params.p_star / slope
-    return share * (1 - min(one, zero)), share * max(one, zero)
-
-
 def _binomial(n: int, chance: float) -> _FloatArray:
     chance = min(max(chance, 1e-300), 1 - 2**-53)  # strictly between, although a double may not be
     return np.array(

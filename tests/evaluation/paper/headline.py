@@ -30,7 +30,7 @@ from hubbub.planning import (
     permanent_known,
     rare_rate,
 )
-from hubbub.protocol import RapporParams, forgery_shift
+from hubbub.protocol import RapporParams
 from hubbub.simulations import (
     Attack,
     AttackKind,
@@ -105,7 +105,7 @@ def formula_lines() -> Iterator[Headline]:
         yield _line(6, "RAPPOR, appendix", what, stated, ours, 1e-3)
     yield from _variances()
     yield from _shuffling()
-    _, up = forgery_shift(_CHROME, 0.01)
+    up = 0.01 * (1 - _CHROME.p_star) / (_CHROME.q_star - _CHROME.p_star)
     yield _line(10, "manipulation", "points that a target rises, 1% forged", 2.5, 100 * up)
     for reports, stated in _TRACKED:
         what = f"chance that {reports} reports tell all 128 PRR bits"

@@ -12,13 +12,11 @@ from hubbub.protocol import (
     EnumType,
     OpenStringType,
     OrdinalType,
-    ParameterError,
     Records,
     SetBits,
     StringType,
     Subset,
     columns,
-    forgery_shift,
     improbable,
     plausible_set_bits,
     set_bits,
@@ -147,33 +145,3 @@ def test_naively_forged_report_is_improbable_at_the_papers_parameters(others):
     forged[0, [3, 99]] = 1
     bounds = plausible_set_bits(params, TEXT, 1e-9)
     assert improbable(records_of(forged), bounds).all()
-
-
-def test_one_percent_forged_moves_a_rate_by_two_and_a_half_points_at_the_papers_parameters():
-    assert forgery_shift(make_params(), 0.01) == pytest.approx((0.025, 0.025))
-
-
-@given(rates, rates, rates, st.floats(0, 1))
-def test_forgery_shift_is_the_most_over_true_rates_and_forged_bits(f, p, q, share):
-    """The estimator is worked out at the extremes of what it is given."""
-    try:
-        params = make_params(f=f, p=p, q=q)
-    except ParameterError:
-        return
-    p_star, q_star = params.p_star, params.q_star
-
-    def estimate(rate: float, forged: float) -> float:
-        honest = p_star + (q_star - p_star) * rate
-        observed = (1 - share) * honest + share * forged
-        return (observed - p_star) / (q_star - p_star)
-
-    shifts = [estimate(rate, bit) - rate for rate in (0.0, 1.0) for bit in (0.0, 1.0)]
-    down, up = forgery_shift(params, share)
-    assert up == pytest.approx(max(shifts), rel=1e-6, abs=1e-6)
-    assert down == pytest.approx(-min(shifts), rel=1e-6, abs=1e-6)
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
-def test_share_that_is_none_is_refused(share):
-    with pytest.raises(ValueError, match=r"share = .*: must be between 0 and 1"):
-        forgery_shift(make_params(), share)

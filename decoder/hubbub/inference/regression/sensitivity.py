@@ -7,7 +7,7 @@ because its bits are set more often.
 An estimate is linear in the bit rates, once the model is chosen, so what one report can do to it is
 a sum over that report's bits, which a forger sets each to what helps. The regression subtracts what
 other strings and the unknown mass explain, so bits left 0 help a forger too, and the bound is above
-that of a single bit's rate (`hubbub.protocol.poisoning.forgery_shift`).
+that of a single bit's rate, which is the forged share times (1 - p*)/(q* - p*).
 """
 
 from __future__ import annotations
