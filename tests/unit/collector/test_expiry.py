@@ -6,17 +6,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from hubbub.collector import (
-    AdminToken,
-    IngestKey,
-    Settings,
-    certificate_ends,
-    expiries,
-    generate_secret,
-)
-
-_DAY = dt.date(2027, 3, 14)
-_NEXT = dt.datetime(2027, 3, 15, tzinfo=dt.UTC)
+from hubbub.collector import Settings, certificate_ends, expiries
 
 
 @pytest.mark.parametrize("year", [2031, 2049, 2050, 2150])
@@ -49,21 +39,3 @@ def test_file_without_certificates_has_no_end(tmp_path, text):
     if text is not None:
         (tmp_path / "cert.pem").write_text(text, encoding="utf-8")
     assert certificate_ends(tmp_path / "cert.pem") == []
-
-
-def test_keys_and_tokens_end_after_their_last_day():
-    hashes = [generate_secret("ingest")[1] for _ in range(3)]
-    settings = Settings(
-        metrics=Path("metrics.toml"),
-        ingest_keys={
-            "app": IngestKey(sha256=hashes[0], expires=_DAY),
-            "for-ever": IngestKey(sha256=hashes[1]),
-        },
-        admin_tokens={
-            "ops": AdminToken(sha256=hashes[2], scopes=frozenset({"read"}), expires=_DAY)
-        },
-    )
-    assert {(it.type, it.name, it.at) for it in expiries(settings)} == {
-        ("ingest_key", "app", _NEXT),
-        ("admin_token", "ops", _NEXT),
-    }

@@ -21,7 +21,7 @@ import logging
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -219,7 +219,7 @@ class Watch:
                 self._publisher.step()
                 self._published_at = dt.datetime.now(dt.UTC)
                 self._history.add(time.monotonic(), self._publisher.exact)
-                await self._read_store()
+                await _fault_of(self._read_store())
                 self._publisher.facts = self._facts()
             except Exception as error:
                 # Without its text, which may quote what is stored.
@@ -305,21 +305,15 @@ class Watch:
         return facts
 
     async def _read_store(self) -> None:
-        """Read what the store holds, unless it fails."""
         store, today = self._store, dt.datetime.now(dt.UTC).date()
-        try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                declared = await store.declared()
-                days = await store.overview()
-                size = await store.database.size_bytes()
-                unmixed = await store.unmixed_days(today)
-                slices = await store.count_slices(today)
-                schema = await store.schema()
-                folder = store.database.folder
-                free = None if folder is None else shutil.disk_usage(folder).free // _MIB * _MIB
-        except (StoreError, TimeoutError, OSError) as error:
-            _log.warning("the store can't be read: %s", _reason(error))
-            return
+        declared = await store.declared()
+        days = await store.overview()
+        size = await store.database.size_bytes()
+        unmixed = await store.unmixed_days(today)
+        slices = await store.count_slices(today)
+        schema = await store.schema()
+        folder = store.database.folder
+        free = None if folder is None else shutil.disk_usage(folder).free // _MIB * _MIB
         # Of another day the same version is another number, which begins with 0.
         rounded = self._coarse_slices({(today, key): n for key, n in slices.items()})
         self._stored = Stored(
@@ -336,16 +330,26 @@ class Watch:
     async def _ping(self) -> None:
         """See whether the store can be read, once a second whoever asks."""
         async with self._asking:
-            if time.monotonic() < self._asked_at + _FRESH_SECONDS:
-                return
-            self._fault = None
-            try:
-                async with asyncio.timeout(_PATIENCE_SECONDS):
-                    await self._store.ping()
-            except (StoreError, TimeoutError) as error:
-                self._fault = _reason(error)
-                _log.warning("the store can't be read: %s", self._fault)
-            self._asked_at = time.monotonic()
+            if time.monotonic() >= self._asked_at + _FRESH_SECONDS:
+                self._fault = await _fault_of(self._store.ping())
+                self._asked_at = time.monotonic()
+
+
+async def _fault_of(reading: Awaitable[None]) -> str | None:
+    """Return why the store can't be read; None if it can."""
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            await reading
+    except TimeoutError:
+        fault = f"store: no answer within {_PATIENCE_SECONDS:g} seconds"
+    except OSError as error:
+        fault = f"store: its folder can't be reached: {error.strerror}"
+    except StoreError as error:
+        fault = str(error)
+    else:
+        return None
+    _log.warning("the store can't be read: %s", fault)
+    return fault
 
 
 def _in_hundreds(days: Sequence[DayCount], today: dt.date, coarse: Coarse) -> list[DayCount]:
@@ -358,11 +362,3 @@ def _in_hundreds(days: Sequence[DayCount], today: dt.date, coarse: Coarse) -> li
             size = count.bytes * reports // max(count.reports, 1)
             shown.append(count._replace(reports=reports, segments=0, bytes=size))
     return shown
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return f"store: no answer within {_PATIENCE_SECONDS:g} seconds"
-    if isinstance(error, OSError):
-        return f"store: its folder can't be reached: {error.strerror}"
-    return str(error)
