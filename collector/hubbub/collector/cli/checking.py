@@ -75,7 +75,7 @@ def _fact(code: str, metric: Metric, text: str, value: object = None) -> Finding
 
 
 def _repeats(registry: Registry) -> Iterator[Finding]:
-    """Yield which metrics tell something in the clear of reports that a client repeats at will."""
+    """Yield metrics with dimensions that a client may report many times a day."""
     for metric in registry.values():
         if metric.dimensions and not (metric.reports_once or metric.reports_per_day):
             text = (
@@ -138,7 +138,7 @@ def changes(old: Registry, new: Registry) -> Iterator[Finding]:
 
 
 def _lost_values(before: Metric, after: Metric) -> list[str]:
-    """Return the dimensions and values that a metric told apart and doesn't any more."""
+    """Return the dimensions and values that a metric no longer distinguishes."""
     now = {dimension.name: dimension for dimension in after.dimensions}
     lost = []
     for dimension in before.dimensions:
@@ -151,7 +151,7 @@ def _lost_values(before: Metric, after: Metric) -> list[str]:
 
 
 def _new_version(before: Metric, metric: Metric) -> Finding:
-    """Return what another version costs, which is for nothing if all is as it was."""
+    """Return what a new version costs, and whether it was needed."""
     if before.memory == metric.memory == "period":
         spent = (
             "clients answer it from their next period on, as long as the periods of all versions "

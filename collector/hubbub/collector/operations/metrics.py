@@ -32,8 +32,8 @@ _PEAK_SECONDS = 600.0
 """What is high for a moment is shown for as long at least, whenever the numbers are published."""
 
 _FILE_BYTES = 2**20
-"""Of each kind of number and process: room for some 6,000 series. It is written, so that a disk
-that is full later kills nobody; beyond that a file grows on credit."""
+"""Per kind of number and process: room for some 6,000 series. It is written in full, so that a disk
+that fills up later kills no process; beyond that a file grows without such a reserve."""
 
 _DIRECTORY = "hubbub-counters-"
 _STARTING_SECONDS = 60.0
@@ -229,7 +229,7 @@ def share(directory: Path, process: str) -> None:
 
 
 def forget_gauges(directory: Path, process: str) -> None:
-    """Count the gauges of a process that has ended no more."""
+    """Stop counting the gauges of a process that has ended."""
     mark_process_dead(process, str(directory))  # type: ignore[no-untyped-call]
 
 

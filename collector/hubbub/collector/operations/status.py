@@ -292,7 +292,7 @@ def certificate_ends(file: Path) -> list[dt.datetime]:
 def render(status: ServiceStatus, refresh: int | None = None) -> str:
     """Return the page.
 
-    `refresh`: seconds after which the browser loads it anew; None: never.
+    `refresh`: seconds after which the browser reloads it; None: never.
     """
     return _PAGE.render(
         status=status,
