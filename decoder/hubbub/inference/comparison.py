@@ -252,7 +252,10 @@ def _fitted_alike(
         share: FloatArray = covariance @ np.asarray(weighted @ rate)
         noise = _diagonal(covariance, weighted, own + fit.excess_variance)
         alike = replace(fit, basis=basis, coefficients=share, weights=weights)
-        more = correlated_bits(alike, each, params, covariance) + _more_drawn(share, group)
+        clipped, n_reports = np.clip(share, 0.0, 1.0), group.counts.total
+        drawn = group.repeats.sampling_variance(share, n_reports)
+        drawn -= clipped * (1 - clipped) / n_reports  # what each report drawn anew adds already
+        more = correlated_bits(alike, each, params, covariance) + drawn
         found.append((share, with_correlation(noise, more), more))
     (first, of_first, more_first), (second, of_second, more_second) = found
     variance = with_correlation(
@@ -268,12 +271,6 @@ def _fitted_alike(
 def _diagonal(covariance: FloatArray, weighted: SparseMatrix, variance: FloatArray) -> FloatArray:
     inner = (SparseMatrix(weighted @ sparse.diags_array(variance)) @ weighted.T).toarray()
     return np.asarray(np.einsum("ij,jk,ki->i", covariance, inner, covariance, optimize=True))
-
-
-def _more_drawn(share: FloatArray, group: ReportGroup) -> FloatArray:
-    clipped = np.clip(share, 0.0, 1.0)
-    once = clipped * (1 - clipped) / group.counts.total
-    return group.repeats.sampling_variance(share, group.counts.total) - once
 
 
 def compare_categories(

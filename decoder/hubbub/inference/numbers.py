@@ -94,17 +94,16 @@ def least_second_moments(cells: int, window: int, chance: float) -> FloatArray:
     squares = cell_chances(cells, window, chance) @ cell_weights(cells, window, chance) ** 2
     hull: list[int] = []
     for place in range(len(squares)):
-        while len(hull) > 1 and _is_above(squares, hull[-2], hull[-1], place):
+        while len(hull) > 1:
+            left, middle = hull[-2:]
+            rise = (squares[place] - squares[left]) / (place - left)
+            if squares[middle] < squares[left] + rise * (middle - left):
+                break
             hull.pop()
         hull.append(place)
     found = np.interp(np.arange(len(squares)), hull, squares[hull])
     found.flags.writeable = False
     return np.asarray(found)
-
-
-def _is_above(heights: FloatArray, left: int, middle: int, right: int) -> bool:
-    rise = (heights[right] - heights[left]) / (right - left)
-    return bool(heights[middle] >= heights[left] + rise * (middle - left))
 
 
 STATISTICS = ("mean", "variance")

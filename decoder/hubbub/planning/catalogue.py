@@ -130,13 +130,21 @@ def _sections(
         "version": str(metric.version),
         "type": metric.type.name,
     }
-    if labels := _labels(metric.type):
+    labels: tuple[str, ...] = ()
+    if isinstance(metric.type, (EnumType, BooleanType, OrdinalType)):
+        labels = metric.type.listed_values().labels
+    if labels:
         more = f", and {len(labels) - _MOST_VALUES:,} more" if len(labels) > _MOST_VALUES else ""
         facts["values"] = ", ".join(map(visible, labels[:_MOST_VALUES])) + more
     told = {each.name: visible(each.words) for each in metric.dimensions}
     yield Section("What is asked", (visible(describe_metric(metric)),), facts)
     if told:
-        yield Section("What it says about the app", (_clear(metric),), told)
+        clear = (
+            "These travel in the clear, next to the noise: they are facts about the app, and never "
+            f"what its user did. Combinations with fewer than {metric.min_reports:,} reports in a "
+            "day are counted as other before anybody reads them."
+        )
+        yield Section("What it says about the app", (clear,), told)
     yield _example(metric)
     figures = metric_figures(metric, PlanAssumptions(), budget)
     meaning = (
@@ -148,20 +156,6 @@ def _sections(
     yield Section("Whether reports can be linked", (_linking(metric, figures),))
     yield Section("Who can read it", (_SENDERS, _READERS))
     yield Section("Versions", tables=(_versions(versions),))
-
-
-def _clear(metric: Metric) -> str:
-    return (
-        "These travel in the clear, next to the noise: they are facts about the app, and never "
-        f"what its user did. Combinations with fewer than {metric.min_reports:,} reports in a day "
-        "are counted as other before anybody reads them."
-    )
-
-
-def _labels(metric_type: MetricType) -> tuple[str, ...]:
-    if isinstance(metric_type, (EnumType, BooleanType, OrdinalType)):
-        return metric_type.listed_values().labels
-    return ()
 
 
 def _example(metric: Metric) -> Section:

@@ -523,18 +523,15 @@ def _group_findings(
             f"{_number(by_key['epsilon_group'])} instead of "
             f"{_number(by_key['epsilon_ungrouped'])} for all; in return a metric has the reports of"
             f" 1/{metrics} of the clients, whose errors are {math.sqrt(metrics):.2f} times as large"
-            f" as from all.{_linked_by_choice(by_key['linked_by_choice'].value)}"
+            " as from all."
         )
+        times = by_key["linked_by_choice"].value
+        if times > 1:
+            text += (
+                " A client's periods are all of one metric, so its reports of two periods are "
+                f"linked {times:.0f} times as easily as by chance among all clients."
+            )
         yield Finding("epsilon_group", "", text, by_key["epsilon_group"].value)
-
-
-def _linked_by_choice(times: float) -> str:
-    if times == 1:
-        return ""
-    return (
-        " A client's periods are all of one metric, so its reports of two periods are linked "
-        f"{times:.0f} times as easily as by chance among all clients."
-    )
 
 
 def _findings(
@@ -578,20 +575,15 @@ def _clear_findings(registry: Registry) -> Iterator[Finding]:
             f"batches. In the store, combinations with fewer than {metric.min_reports:,} reports a "
             "day become other. A report hides among those of its own combination only, and is "
             f"linked with another day's or period's among these: at least {metric.min_reports:,}, "
-            f"or fewer of what is left as other.{_linked_once(metric)}"
+            "or fewer of what is left as other."
         )
+        if metric.mode == "once":
+            share = min(1.0, value_ratio(metric.epsilon_report) / metric.min_reports)
+            text += (
+                f" Among {metric.min_reports:,} a link of two periods is right in at most "
+                f"{100 * share:.2g}% of cases."
+            )
         yield Finding(f"in_the_clear:{metric.name}", "", text, names)
-
-
-def _linked_once(metric: Metric) -> str:
-    """Return what a link of two periods is worth in the smallest slice."""
-    if metric.mode != "once":
-        return ""
-    share = min(1.0, value_ratio(metric.epsilon_report) / metric.min_reports)
-    return (
-        f" Among {metric.min_reports:,} a link of two periods is right in at most "
-        f"{100 * share:.2g}% of cases."
-    )
 
 
 def _right_in_100(epsilon: float) -> str:

@@ -29,7 +29,6 @@ from hubbub.planning.histories import link_information, right_links, value_ratio
 from hubbub.planning.search import against_epsilon, against_reports, reports_for
 from hubbub.protocol import RapporParams, counted
 from hubbub.reporting import (
-    Block,
     Estimates,
     Finding,
     Labels,
@@ -73,6 +72,8 @@ def plan_estimates(
     by_epsilon, by_reports = against_epsilon(comparison), against_reports(comparison)
     findings = (*asked.findings(), *asked.linking_findings())
     types = {**_COLUMNS, **own, **_LINKING, **(MODE_COLUMNS if goal.schedule else {})}
+    given = comparison.given
+    beside = [Line("The best parameters at these epsilons:\n", wraps=False)] if given else []
     return Estimates(
         columns=columns_from(types, [asked.row(plan) for plan in comparison.plans]),
         keys=("name",),
@@ -88,20 +89,16 @@ def plan_estimates(
             "by_epsilon_report": by_epsilon,
             "by_reports": by_reports,
         },
-        view=tuple(_view(asked, findings, name)),
+        view=(
+            asked.modes_table() if goal.schedule else asked.table(),
+            Line(""),
+            *as_lines(findings, wraps=True),
+            Line(""),
+            *beside,
+            Line(goal.entry(comparison.best.params, name)),
+        ),
         charts=tuple(_charts(comparison, by_epsilon, by_reports)),
     )
-
-
-def _view(asked: _Asked, findings: Sequence[Finding], name: str) -> Iterator[Block]:
-    """Yield the table, what it means, and the metrics.toml entry of the best plan."""
-    yield asked.modes_table() if asked.goal.schedule else asked.table()
-    yield Line("")
-    yield from as_lines(findings, wraps=True)
-    yield Line("")
-    if asked.comparison.given:
-        yield Line("The best parameters at these epsilons:\n", wraps=False)
-    yield Line(asked.goal.entry(asked.comparison.best.params, name))
 
 
 def _charts(

@@ -260,11 +260,15 @@ class OpenGoal(Goal):
             raise PlanError(
                 f"max-bits = {most_bits}: must be at least {_FEWEST_BITS} for open strings"
             )
-        cohorts = _cohorts_that_tell(n_reports / self.groups)
+        # Cohorts that tell prefixes apart, if possible of a hundred reports.
+        fewest = fewest_cohorts(_FEWEST_BITS, 1, 0.05 / _LISTED)
+        enough = [m for m in _OPEN_COHORTS if m >= fewest]
+        fullest = n_reports / self.groups / _FEWEST_REPORTS_PER_COHORT
+        cohorts = [m for m in enough if m <= fullest] or enough[:1]
         bits = [2**power for power in range(6, int(math.log2(most_bits)) + 1)]
         many = max((m for m in cohorts if m <= _MANY_COHORTS), default=min(cohorts))
         first = (bits[0], many)
-        rate = _open_rate(budget)
+        rate = 0.5 if budget.permanent == math.inf else None
         return [SearchSpace(1, bits, lambda _: cohorts, first, rate, True, _NEAR_BITS)]
 
     def shown(self, plan: Plan) -> Mapping[str, str]:
@@ -366,15 +370,3 @@ def check_cohorts(steps: tuple[int, ...], m: int) -> None:
         raise PlanError(
             f"m = {m}: must be at most {most}, the cohorts of each of {len(steps) + 1} steps"
         )
-
-
-def _cohorts_that_tell(n_reports: float) -> list[int]:
-    """Return numbers of cohorts that tell prefixes apart, if possible of a hundred reports."""
-    fewest = fewest_cohorts(_FEWEST_BITS, 1, 0.05 / _LISTED)
-    enough = [m for m in _OPEN_COHORTS if m >= fewest]
-    full = [m for m in enough if n_reports / m >= _FEWEST_REPORTS_PER_COHORT]
-    return full or enough[:1]
-
-
-def _open_rate(budget: Budget) -> float | None:
-    return 0.5 if budget.permanent == math.inf else None

@@ -64,7 +64,9 @@ def read_csv(path: Path, columns: Sequence[str] | None, newlines_in_cells: bool)
     Of all columns, if none are named, there are no rows. Types aren't guessed, which would let one
     row change what others mean. Raises `DataError` for what isn't as RFC 4180 says.
     """
-    with _opened(path) as file:
+    # Lines end in a line feed alone, so that `csv` sees, and refuses, a stray carriage return.
+    opener = gzip.open if path.suffix == ".gz" else open
+    with cast("TextIO", opener(path, "rt", encoding="utf-8-sig", newline="\n")) as file:
         records = _records(path, file, newlines_in_cells)
         names = next(records, [])
         if columns is None and not names:
@@ -79,12 +81,6 @@ def read_csv(path: Path, columns: Sequence[str] | None, newlines_in_cells: bool)
             cells = [pa.array([row[place] for row in rows], pa.string()) for place in places]
             tables.append(pa.table(cells, schema=schema))
     return pa.concat_tables(tables)
-
-
-def _opened(path: Path) -> TextIO:
-    # Lines end in a line feed alone, so that `csv` sees, and refuses, a stray carriage return.
-    opener = gzip.open if path.suffix == ".gz" else open
-    return cast("TextIO", opener(path, "rt", encoding="utf-8-sig", newline="\n"))
 
 
 def _records(path: Path, file: TextIO, newlines_in_cells: bool) -> Iterator[list[str]]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from hubbub.collector import generate_secret
 from hubbub.decoder import decode_metric
-from hubbub.inference import FloatArray, IntArray
+from hubbub.inference import IntArray
 from hubbub.protocol import Metric, Records, Registry, record_width
 from hubbub.reporting import Estimates, atomic_write, write_html
 from hubbub.simulations.demo import METRICS
@@ -242,17 +242,13 @@ async def _fill(
                 held = (rng.random(round(reports_a_day * part)) < share).astype(np.int64)
                 batch |= _records(crashed, crashes, held, f"platform={platform}")
             hijacked = _HIJACKED * PLATFORMS[BROKEN] if released else 0.0
-            shares = _with_hijacker(len(hosts), hijacked)
+            shares = family_shares("zipf:1.2", len(hosts) - 1) * (1 - hijacked)
+            shares = np.append(shares, hijacked)
             held = rng.choice(len(hosts), size=reports_a_day, p=shares)
             batch |= _records(homepage, homepages, held, "")
             day = last - dt.timedelta(days=days - 1 - number)
             await store.append([NewBatch(secrets.token_bytes(16), batch)], day)
             update(number + 1, days)
-
-
-def _with_hijacker(n_hosts: int, hijacked: float) -> FloatArray:
-    shares = family_shares("zipf:1.2", n_hosts - 1) * (1 - hijacked)
-    return np.append(shares, hijacked)
 
 
 def _records(

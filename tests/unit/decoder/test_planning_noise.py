@@ -70,13 +70,3 @@ def test_the_least_epsilons_still_have_parameters(h):
     params = params_within(64, h, 8, budget, 0.5)
     assert params.epsilon_permanent <= budget.permanent
     assert 0.9 * budget.report <= params.epsilon_report <= budget.report
-
-
-@pytest.mark.parametrize(
-    ("f", "p", "report", "permanent"),
-    [(0.5, 0.5, 1.0743, 4.3944), (0.75, 0.5, 0.5343, 2.0433), (0.5, 0.25, 2.0433, 4.3944)],
-)
-def test_epsilons_are_those_of_the_papers_theorems(f, p, report, permanent):
-    params = RapporParams(128, 2, 64, f, p, 0.75)
-    assert params.epsilon_report == pytest.approx(report, abs=5e-5)
-    assert params.epsilon_permanent == pytest.approx(permanent, abs=5e-5)

@@ -19,16 +19,6 @@ def reports_of(held: list[int], params: RapporParams, seed: int = 1) -> tuple[li
     return cohorts.tolist(), [int.from_bytes(row.tobytes(), "little") for row in bits]
 
 
-@pytest.mark.parametrize(("k", "m"), [(8, 1), (24, 7), (128, 64), (1024, 3)])
-def test_report_has_a_cohort_and_whole_bytes_for_each_client(k, m):
-    clients = SimulatedClients(VALUES, make_params(k=k, m=m), np.random.default_rng(1))
-    cohorts, bits = clients.report(np.array([0, 1, 2, 2, 1]))
-    assert cohorts.shape == (5,)
-    assert ((cohorts >= 0) & (cohorts < m)).all()
-    assert bits.shape == (5, k // 8)
-    assert bits.dtype == np.uint8
-
-
 @pytest.mark.parametrize(("p", "q"), [(2**-60, 1 - 2**-53), (1 - 2**-53, 2**-60)])
 def test_without_noise_a_report_is_the_clients_filter(p, q):
     """Chance of even one of the 38,400 bits turning over: below 5e-12."""

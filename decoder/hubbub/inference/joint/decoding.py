@@ -349,17 +349,15 @@ def analyse_table(estimates: JointEstimates) -> TableAnalysis:
         tables.append(estimates)
     return TableAnalysis(
         estimates=estimates,
-        margins=tuple(_margin(estimates, axis) for axis in axes),
+        margins=tuple(
+            Margin(*field, margin.unbiased, margin.std_error, margin.intervals())
+            for field, margin in zip(estimates.fields, map(estimates.margin, axes), strict=True)
+        ),
         refit=shrunk_cells(estimates),
         residuals=residuals(estimates),
         conditionals=conditionals(estimates),
         independence=tuple(map(assess_independence, tables)),
     )
-
-
-def _margin(estimates: JointEstimates, axis: int) -> Margin:
-    field, margin = estimates.fields[axis], estimates.margin(axis)
-    return Margin(field.name, field.labels, margin.unbiased, margin.std_error, margin.intervals())
 
 
 class CellEstimates(NamedTuple):

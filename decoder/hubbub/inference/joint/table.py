@@ -447,7 +447,7 @@ def cramers_v(pair: JointEstimates) -> tuple[float, float, float, tuple[int, ...
     groups = (sparse.csr_array(each.astype(np.float64)) for each in pooling)
     both = SparseMatrix(sparse.kron(next(groups), next(groups)))
     table = np.asarray(both @ pair.unbiased).reshape(rows, columns) / pair.total
-    covariance = _sandwich(both, pair.covariance) / pair.total**2
+    covariance = np.asarray(both @ np.asarray(both @ pair.covariance).T) / pair.total**2
     twice = covariance.reshape(rows, columns, rows, columns)
     a, b = table.sum(axis=1), table.sum(axis=0)
     product = np.outer(a, b)
@@ -490,7 +490,3 @@ def _pooled(margin: JointEstimates) -> BoolArray:
     if len(groups):
         groups[-1] |= others
     return groups
-
-
-def _sandwich(matrix: SparseMatrix, covariance: FloatArray) -> FloatArray:
-    return np.asarray(matrix @ np.asarray(matrix @ covariance).T)

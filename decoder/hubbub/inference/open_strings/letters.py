@@ -366,12 +366,6 @@ def state_after(states: IntArray, symbols: IntArray) -> IntArray:
     return np.where(states % STATES > 0, states - 1, first_of_many * STATES + _NEEDS[symbols])
 
 
-def _needs() -> IntArray:
-    needs = np.zeros(N_SYMBOLS, dtype=np.int64)
-    needs[0xC2:0xE0], needs[0xE0:0xF0], needs[0xF0:0xF5] = 1, 2, 3
-    return needs
-
-
 def _follows() -> tuple[FloatArray, IntArray]:
     """Return which symbols may follow, and after which.
 
@@ -395,5 +389,6 @@ def _follows() -> tuple[FloatArray, IntArray]:
 
 _START, _CLASSES = _start(flat=False)
 _FLAT, _ = _start(flat=True)
-_NEEDS = _needs()
+_NEEDS = np.zeros(N_SYMBOLS, dtype=np.int64)  # bytes that follow each first one
+_NEEDS[0xC2:0xE0], _NEEDS[0xE0:0xF0], _NEEDS[0xF0:0xF5] = 1, 2, 3
 _FOLLOWS, _AFTER = _follows()

@@ -44,7 +44,8 @@ def all_beginnings(length: int, own: str = "") -> Prefixes:
             same = codes.tobytes()
             if same not in few:  # many alphabets have the same letters
                 characters = _by_size(codes)
-                few[same] = len(codes) > 0 and _how_many(characters, length) <= _most(codes)
+                most = _MOST_PLAIN if (codes < ASCII).any() else _MOST_STRINGS
+                few[same] = len(codes) > 0 and _how_many(characters, length) <= most
                 some += _strings(characters, length) if few[same] else _alone(characters, length)
             if few[same]:
                 break
@@ -59,10 +60,6 @@ def _alternatives(alphabet: Alphabet) -> list[IntArray]:
     """
     beyond = alphabet.codes[alphabet.codes >= ASCII]
     return [beyond if len(beyond) else alphabet.codes, alphabet.common]
-
-
-def _most(codes: IntArray) -> int:
-    return _MOST_PLAIN if (codes < ASCII).any() else _MOST_STRINGS
 
 
 def _by_size(codes: IntArray) -> list[SymbolArray]:

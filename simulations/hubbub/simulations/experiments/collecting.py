@@ -24,7 +24,7 @@ from hubbub.inference import ByteArray, IntArray
 from hubbub.protocol import Batch, HubbubError, Metric, Registry, Report, Value, batch_to_json
 from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome, judge_estimates
 from hubbub.simulations.experiments.scoring import DecodedShares
-from hubbub.simulations.simulated_clients.population_sampler import Reporter, ReportingPlan, chunks
+from hubbub.simulations.simulated_clients.population_sampler import Reporter, chunks
 
 _MARK = ".hubbub-simulate"
 _PRECIOUS = ("hubbub.db", "metrics.toml", "decode.toml", "collector.toml")
@@ -258,6 +258,8 @@ def _prepare(folder: Path, experiment: Experiment) -> Path:
     (folder / "candidates.txt").write_text("\n".join(strings) + "\n", encoding="utf-8")
     params, open_type = experiment.params, experiment.plan.open_type
     entries: dict[str, object] = {"k": params.k, "h": params.h, "m": params.m, **params.noise}
+    if experiment.plan.period_days:
+        entries["period_days"] = experiment.plan.period_days
     if open_type is not None:
         entries |= {"steps": list(open_type.steps), "m": open_type.cohorts}
     lines = [
@@ -269,13 +271,8 @@ def _prepare(folder: Path, experiment: Experiment) -> Path:
         'owner = "simulation@example.org"',
         "expires = 2099-12-31",
         *(f"{name} = {value}" for name, value in entries.items()),
-        *_mode(experiment.plan),
+        f'mode = "{experiment.plan.mode}"',
     ]
     metrics = folder / "metrics.toml"
     metrics.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return metrics
-
-
-def _mode(plan: ReportingPlan) -> list[str]:
-    periods = [f"period_days = {plan.period_days}"] if plan.period_days else []
-    return [f'mode = "{plan.mode}"', *periods]

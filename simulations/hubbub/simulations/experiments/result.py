@@ -134,11 +134,13 @@ def experiment_result(
         "targets": [asdict(target) for target in outcome.targets],
         "decoder": outcome.estimates.summary,
     }
+    p_rows = tuple((level, cell(share)) for level, share in outcome.p_values.items())
+    p_table = Table("P-values", headings("at most", "share of them"), p_rows)
     sections = [
         Section("How good it was", tuple(sentences[1:])),
         Section("Estimates", charts=(estimates,), tables=(strings,)),
         Section("By share", charts=(by_share,), tables=(_by_share(outcome),)),
-        Section("Strings that nobody holds", charts=p_values, tables=(_p_values(outcome),)),
+        Section("Strings that nobody holds", charts=p_values, tables=(p_table,)),
         *_targets(outcome),
         tried(options, experiment.params, seed=experiment.seed),
     ]
@@ -214,11 +216,6 @@ def _by_share(outcome: ExperimentOutcome) -> Table:
             for band in outcome.bands
         ),
     )
-
-
-def _p_values(outcome: ExperimentOutcome) -> Table:
-    rows = tuple((level, cell(share)) for level, share in outcome.p_values.items())
-    return Table("P-values", headings("at most", "share of them"), rows)
 
 
 def _targets(outcome: ExperimentOutcome) -> Iterator[Section]:

@@ -297,15 +297,22 @@ def score_joint(decoding: JointDecoding, truth: FloatArray) -> JointScore:
     if table is not None:
         own = truth[decoding.rows].reshape(table.estimates.shape)
         departures, wrong = _departures(table, own, decoding.summary.alpha)
-        margins = [*_margins(table, own)]
+        margins = [
+            _held(_margin(own, axis), *each.interval) for axis, each in enumerate(table.margins)
+        ]
         conditionals = [*_conditionals(table, own)]
         strength = [*_strengths(table, own)]
         p_value = table.independence[-1].p_value
+    source = decoding.source
+    if isinstance(source, Decoding):
+        constrained = source.constrained_share
+    else:
+        constrained = source.estimates.share
     return JointScore(
         detected=int(cells.detected.sum()),
         departures=departures,
         wrong_departures=wrong,
-        total_variation=_variation(_constrained(decoding), truth),
+        total_variation=_variation(constrained, truth),
         total_variation_refit=_variation(cells.refit, truth),
         cells=_coverage([held[known]]),
         common_cells=_coverage([held[common]]),
@@ -328,11 +335,6 @@ def true_strength(table: FloatArray, groups: Sequence[FloatArray]) -> float:
     return math.sqrt(phi_squared / (min(pooled.shape) - 1))
 
 
-def _constrained(decoding: JointDecoding) -> FloatArray:
-    source = decoding.source
-    return source.constrained_share if isinstance(source, Decoding) else source.estimates.share
-
-
 def _departures(table: TableAnalysis, truth: FloatArray, alpha: float) -> tuple[int, int]:
     """Return how many cells are said to depart from independence, and how many wrongly."""
     total = float(truth.sum())
@@ -347,11 +349,6 @@ def _departures(table: TableAnalysis, truth: FloatArray, alpha: float) -> tuple[
 
 def _margin(truth: FloatArray, axis: int) -> FloatArray:
     return np.asarray(truth.sum(axis=tuple(a for a in range(truth.ndim) if a != axis)))
-
-
-def _margins(table: TableAnalysis, truth: FloatArray) -> Iterable[BoolArray]:
-    for axis, margin in enumerate(table.margins):
-        yield _held(_margin(truth, axis), *margin.interval)
 
 
 def _conditionals(table: TableAnalysis, truth: FloatArray) -> Iterable[BoolArray]:
