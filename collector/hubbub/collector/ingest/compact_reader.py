@@ -33,9 +33,8 @@ from hubbub.protocol import (
 )
 from hubbub.storage import MetricVersion, NewBatch
 
-_SEPARATOR = SEPARATOR.encode()
 _HEAD = struct.Struct("<B16sH")  # format, batch id, number of sections
-_NUMBERS = struct.Struct("<IHH")  # version, bytes of bits, number of records
+_NUMBERS = struct.Struct("<IH")  # version, bytes of bits; then the number of records
 _FEW = 32
 """Up to so many records are checked sooner one by one than by numpy."""
 _SECTIONS = 4096
@@ -74,9 +73,9 @@ class CompactReader:
         self._look_at_each = look_at_each
         self._told = told
         self._expected = {one.key: one for one in expected}
-        self._meaning = lru_cache(_SECTIONS)(self._meaning_of)
+        self._section = lru_cache(_SECTIONS)(self._read_head)
 
-    def read(self, body: bytes) -> NewBatch:
+    def read(self, body: bytes) -> NewBatch:  # noqa: PLR0912 (one pass, in the order of a body)
         """Return the batch in a body.
 
         Raises `TooManyReportsError` if there are more reports, or sections of slices, than a batch
@@ -90,7 +89,7 @@ class CompactReader:
             raise CompactError(f"format = {form}: must be {FORMAT}")
         if not sections:
             raise CompactError(f"sections = 0: must be between 1 and {MOST}")
-        most = self._most_reports
+        most, end = self._most_reports, len(body)
         if sections > most:
             raise TooManyReportsError(f"reports: at least {sections}; must be at most {most}")
         at, total, fits = HEAD_BYTES, 0, True
@@ -98,11 +97,24 @@ class CompactReader:
         last = ("", 0)
         pools: dict[MetricVersion, list[Records]] = {}  # several of slices that are stored as one
         for number in range(sections):
-            order, width, start, stop = _read_head(body, number, at)
+            start = at + FIXED_HEAD_BYTES + COUNT_BYTES + (body[at] if at < end else 0)
+            if start > end:
+                raise _cut_head(body[at:], number)
+            try:
+                order, key, cohorts, width = self._section(body[at : start - COUNT_BYTES])
+            except CompactError as error:
+                raise CompactError(f"sections[{number}].{error}") from None
+            count = body[start - 2] | body[start - 1] << 8
+            if not count:
+                raise CompactError(
+                    f"sections[{number}].record_count = 0: must be between 1 and {MOST}"
+                )
+            stop = start + count * width
+            if stop > end:
+                raise _cut_off(f"sections[{number}].records", end - start, stop - start)
             if order <= last:
                 raise _disordered(number, order, last)
-            key, cohorts = self._meaning(*order, width)
-            of_slices += bool(key.slice or not cohorts)
+            of_slices += SEPARATOR in order[0] or not cohorts
             if of_slices > MOST_SECTIONS_OF_SLICES:
                 raise _too_many_slices()
             found = Records(width, body[start:stop])
@@ -110,23 +122,38 @@ class CompactReader:
             fits = _fit(number, found, cohorts) and fits
             total += found.reports
             last, at = order, stop
-        if at != len(body):
-            left = counted(len(body) - at, "byte")
+        if at != end:
+            left = counted(end - at, "byte")
             raise CompactError(f"body: {left} after the last section; must end there")
         if total > most:
             raise TooManyReportsError(f"reports: {total}; must be at most {most}")
         batch = NewBatch(batch_id, {key: joined(pool) for key, pool in pools.items()})
         return batch if fits else self._look_at_each(batch)
 
-    def _meaning_of(self, name: str, version: int, width: int) -> tuple[MetricVersion, int]:
-        """Return as what a section is stored, and how many cohorts it may have: 0 if unexpected."""
-        metric, _, slice_ = name.partition(SEPARATOR)
+    def _read_head(self, head: bytes) -> tuple[tuple[str, int], MetricVersion, int, int]:
+        """Return what a section is ordered by, as what it is stored, its cohorts and its width.
+
+        What one calls a metric and slice, and the version, is what sections ascend by. It has 0
+        cohorts if it is unexpected. Raises `CompactError` if something is wrong with a field.
+        """
+        name = head[1 : 1 + head[0]]
+        version, bits = _NUMBERS.unpack_from(head, len(head) - _NUMBERS.size)
+        metric, separator, slice_ = name.decode("latin-1").partition(SEPARATOR)
+        if not 1 <= len(metric) <= LONGEST_NAME:
+            raise CompactError(f"name_length = {len(metric)}: must be between 1 and {LONGEST_NAME}")
+        if separator and not slice_:
+            raise CompactError(f"metric = {name!r}: must have a slice behind {SEPARATOR}")
+        if not name.isascii():
+            raise CompactError(f"metric = {name!r}: must be ASCII")
+        if not 1 <= bits <= MOST_BYTES_OF_BITS:
+            raise CompactError(f"bits_length = {bits}: must be between 1 and {MOST_BYTES_OF_BITS}")
+        order, width = (name.decode("ascii"), version), COHORT_BYTES + bits
         key = MetricVersion(metric, version, slice_)
         expected = self._expected.get(key.whole)
         if expected is None or expected.width != width or not is_slice(slice_):
-            return key, 0
+            return order, key, 0, width
         told = self._told(metric, slice_) if slice_ else ""
-        return key._replace(slice=told), expected.cohorts
+        return order, key._replace(slice=told), expected.cohorts, width
 
 
 def _too_many_slices() -> TooManyReportsError:
@@ -136,44 +163,14 @@ def _too_many_slices() -> TooManyReportsError:
     )
 
 
-def _read_head(body: bytes, number: int, begin: int) -> tuple[tuple[str, int], int, int, int]:
-    """Return what a section is ordered by, its width, and where its records begin and end.
-
-    What one calls a metric and slice, and the version, is what sections ascend by. Raises
-    `CompactError` if something is wrong with a field, or the body ends before its records do.
-    """
-    length = _field(body, begin, 1, number, "name_length")[0]
-    name = _field(body, begin + 1, length, number, "metric")
-    metric, separator, slice_ = name.partition(_SEPARATOR)
-    where = f"sections[{number}]"
-    if not 1 <= len(metric) <= LONGEST_NAME:
-        message = f"{where}.name_length = {len(metric)}: must be between 1 and {LONGEST_NAME}"
-        raise CompactError(message)
-    if separator and not slice_:
-        raise CompactError(f"{where}.metric = {name!r}: must have a slice behind {SEPARATOR}")
-    if not name.isascii():
-        raise CompactError(f"{where}.metric = {name!r}: must be ASCII")
-    numbers = _field(body, begin + 1 + length, _NUMBERS.size, number, "numbers")
-    version, bits, count = _NUMBERS.unpack(numbers)
-    if not 1 <= bits <= MOST_BYTES_OF_BITS:
-        raise CompactError(
-            f"{where}.bits_length = {bits}: must be between 1 and {MOST_BYTES_OF_BITS}"
-        )
-    if not count:
-        raise CompactError(f"{where}.record_count = 0: must be between 1 and {MOST}")
-    width = COHORT_BYTES + bits
-    start = begin + FIXED_HEAD_BYTES + length + COUNT_BYTES
-    stop = start + count * width
-    if stop > len(body):
-        _field(body, start, count * width, number, "records")  # raises
-    return (name.decode("ascii"), version), width, start, stop
-
-
-def _field(body: bytes, start: int, size: int, number: int, name: str) -> bytes:
-    left = len(body) - start
-    if size > left:
-        raise _cut_off(f"sections[{number}].{name}", left, size)
-    return body[start : start + size]
+def _cut_head(rest: bytes, number: int) -> CompactError:
+    """Return which field of a section's head the body ends in."""
+    where, length = f"sections[{number}]", rest[0] if rest else 0
+    if not rest:
+        return _cut_off(f"{where}.name_length", 0, 1)
+    if len(rest) <= length:
+        return _cut_off(f"{where}.metric", len(rest) - 1, length)
+    return _cut_off(f"{where}.numbers", len(rest) - 1 - length, _NUMBERS.size + COUNT_BYTES)
 
 
 def _cut_off(name: str, left: int, size: int) -> CompactError:
