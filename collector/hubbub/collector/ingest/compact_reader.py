@@ -98,9 +98,9 @@ class CompactReader:
         pools: dict[MetricVersion, list[Records]] = {}  # several of slices that are stored as one
         for number in range(sections):
             start = at + FIXED_HEAD_BYTES + COUNT_BYTES + (body[at] if at < end else 0)
-            if start > end:
-                raise _cut_head(body[at:], number)
             try:
+                if start > end:
+                    raise _cut_head(body[at:])
                 order, key, cohorts, width = self._section(body[at : start - COUNT_BYTES])
             except CompactError as error:
                 raise CompactError(f"sections[{number}].{error}") from None
@@ -138,13 +138,7 @@ class CompactReader:
         """
         name = head[1 : 1 + head[0]]
         version, bits = _NUMBERS.unpack_from(head, len(head) - _NUMBERS.size)
-        metric, separator, slice_ = name.decode("latin-1").partition(SEPARATOR)
-        if not 1 <= len(metric) <= LONGEST_NAME:
-            raise CompactError(f"name_length = {len(metric)}: must be between 1 and {LONGEST_NAME}")
-        if separator and not slice_:
-            raise CompactError(f"metric = {name!r}: must have a slice behind {SEPARATOR}")
-        if not name.isascii():
-            raise CompactError(f"metric = {name!r}: must be ASCII")
+        metric, slice_ = _split(name)
         if not 1 <= bits <= MOST_BYTES_OF_BITS:
             raise CompactError(f"bits_length = {bits}: must be between 1 and {MOST_BYTES_OF_BITS}")
         order, width = (name.decode("ascii"), version), COHORT_BYTES + bits
@@ -163,14 +157,27 @@ def _too_many_slices() -> TooManyReportsError:
     )
 
 
-def _cut_head(rest: bytes, number: int) -> CompactError:
-    """Return which field of a section's head the body ends in."""
-    where, length = f"sections[{number}]", rest[0] if rest else 0
+def _split(name: bytes) -> tuple[str, str]:
+    """Return the metric and the slice that a section has by its name."""
+    metric, separator, slice_ = name.decode("latin-1").partition(SEPARATOR)
+    if not 1 <= len(metric) <= LONGEST_NAME:
+        raise CompactError(f"name_length = {len(metric)}: must be between 1 and {LONGEST_NAME}")
+    if separator and not slice_:
+        raise CompactError(f"metric = {name!r}: must have a slice behind {SEPARATOR}")
+    if not name.isascii():
+        raise CompactError(f"metric = {name!r}: must be ASCII")
+    return metric, slice_
+
+
+def _cut_head(rest: bytes) -> CompactError:
+    """Return which field of a section's head the body ends in, if nothing is wrong before."""
     if not rest:
-        return _cut_off(f"{where}.name_length", 0, 1)
+        return _cut_off("name_length", 0, 1)
+    length = rest[0]
     if len(rest) <= length:
-        return _cut_off(f"{where}.metric", len(rest) - 1, length)
-    return _cut_off(f"{where}.numbers", len(rest) - 1 - length, _NUMBERS.size + COUNT_BYTES)
+        return _cut_off("metric", len(rest) - 1, length)
+    _split(rest[1 : 1 + length])
+    return _cut_off("numbers", len(rest) - 1 - length, _NUMBERS.size + COUNT_BYTES)
 
 
 def _cut_off(name: str, left: int, size: int) -> CompactError:
