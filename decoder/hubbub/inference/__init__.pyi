@@ -209,8 +209,8 @@ from hubbub.inference.packed import (
 from hubbub.inference.parallel import cores as cores, one_thread as one_thread
 from hubbub.inference.params import DecodingParams as DecodingParams
 from hubbub.inference.quadratic import (
-    BestWithout as BestWithout,
     best_of_quadratic as best_of_quadratic,
+    best_without as best_without,
 )
 from hubbub.inference.ratios import (
     Ratios as Ratios,
@@ -275,7 +275,6 @@ from hubbub.inference.testing.intervals import (
     ErrorDistribution as ErrorDistribution,
     after_selection as after_selection,
     selection_bias as selection_bias,
-    without_bias as without_bias,
 )
 from hubbub.inference.testing.looks import (
     EveryLook as EveryLook,

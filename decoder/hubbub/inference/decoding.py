@@ -31,7 +31,7 @@ from hubbub.inference.regression.sensitivity import FORGED_SHARE, largest_shift,
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.scanning import NO_GROUPS, CollisionGroups, indistinguishable
 from hubbub.inference.testing.hash_null import HashNull
-from hubbub.inference.testing.intervals import reported_intervals, selection_bias, without_bias
+from hubbub.inference.testing.intervals import reported_intervals, selection_bias
 from hubbub.inference.testing.multiple_testing import Correction, counted_tests
 from hubbub.protocol import RapporParams
 
@@ -144,8 +144,7 @@ class Decoding:
         q_value <= alpha.
     constrained_share : float64 array, shape (n,)
         Shares of the detected under the constraint that none is negative and all, with the unknown
-        mass, are 1, less what they owe to their having been detected; 0 for others. For adding up
-        and plotting: less noisy, but not unbiased.
+        mass, are at most 1; 0 for others. For adding up and plotting: less noisy, but not unbiased.
     same_bits : CollisionGroups
         Candidates that can't be told from an earlier one. Of each group all have the numbers of
         the first, which are those of the group; its constrained share is the first one's alone.
@@ -387,15 +386,11 @@ def decoding_of(
     )
     constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
     if len(chosen):
-        selected, shares = constrained_shares(search.of_detected(found, detected))
-        constrained[selected] = shares
-        constrained[chosen] = without_bias(
-            constrained[chosen],
-            estimates.share[chosen],
-            estimates.std_error[chosen],
-            thresholds,
-            too_high,
-        )
+        selected, shares = constrained_shares(found.fit)
+        constrained[selected] = np.where(detected[selected], shares, 0.0)
+        constrained /= max(
+            float(constrained.sum()), 1.0
+        )  # shares of random effects are only cut off
     fit, rate = found.fit, bits.rate
     variance = np.full(len(fit.weights), np.nan)
     np.divide(1.0, fit.weights, out=variance, where=fit.weights > 0)
@@ -408,7 +403,7 @@ def decoding_of(
         p_value=np.exp(found.log_p),
         q_value=np.exp(found.log_q),
         detected=detected,
-        constrained_share=np.where(detected, constrained, 0.0),
+        constrained_share=constrained,
         same_bits=NO_GROUPS,
         summary=_summary(
             found, search, noise, counts, alpha, correction, repeats, (too_high, added)

@@ -1,7 +1,7 @@
 """The shares >= 0 at which a quadratic peaks: one active set method wherever shares are bounded.
 
-Constrained shares, each step to the most likely mixture and the Lasso that proposes members are
-all such. A library's solver of any of these takes longer to import than a short list to decode.
+Constrained shares and each step to the most likely mixture are such. It begins at a share that is
+nearly right, which library solvers can't, and these take longer to import than a list to decode.
 """
 
 from __future__ import annotations
@@ -18,10 +18,6 @@ _RIDGE = 1e-7
 _ROUNDING = 1e-14
 # Sets of components that are tried for each of them; some more than there are have been needed.
 _MOST_SETS = 50
-# Exchanges of all that are on the wrong side at once: a few suffice, but they may go round.
-_MOST_EXCHANGES = 20
-# Of the largest share, in its standard errors: a share so little below 0 is rounding.
-_SLACK = 1e-12
 
 
 def best_of_quadratic(
@@ -67,75 +63,21 @@ def best_of_quadratic(
     return np.asarray(found * scale)
 
 
-class BestWithout:
-    """Where the quadratic peaks if one component more is 0, from where it peaks with all.
+def best_without(
+    information: FloatArray, score: FloatArray, peak: FloatArray, component: int
+) -> FloatArray:
+    """Return where the quadratic peaks if a component is 0, from close to where it peaks with all.
 
-    `information`, shape (a, a): as of `best_of_quadratic`. `score` has shape (a,). `peak`, shape
-    (a,): at least 0, close to where it peaks; component 0 may be of any sign afterwards.
-
-    Notes
-    -----
-    With z the multipliers of the components that were above 0 there, and the others themselves,
-    w = q + M z are the former and minus the slopes of the latter; z, w >= 0 and z'w = 0 at the
-    peak. Only the components that change sides are solved for, all of them exchanged at once
-    (Portugal, Judice, Vicente 1994).
+    Parameters are those of `best_of_quadratic`; component 0 may be of any sign in the result.
     """
-
-    def __init__(self, information: FloatArray, score: FloatArray, peak: FloatArray) -> None:
-        self._information, self._score, self._peak = information, score, peak
-        self._scale = 1.0 / np.sqrt(np.diag(information))
-        self._inside = peak > 0
-        self._inside[0] = True
-        inside, outside = np.flatnonzero(self._inside), np.flatnonzero(~self._inside)
-        matrix = information * np.outer(self._scale, self._scale) + _RIDGE * np.eye(len(peak))
-        slopes = score * self._scale
-        inverse = linalg.inv(matrix[np.ix_(inside, inside)])
-        crossed = inverse @ matrix[np.ix_(inside, outside)]
-        self._start = np.empty(len(peak))
-        self._start[inside] = (peak / self._scale)[inside] + inverse @ slopes[inside]
-        self._start[outside] = crossed.T @ slopes[inside] - slopes[outside]
-        self._pivoted = np.empty_like(matrix)
-        self._pivoted[np.ix_(inside, inside)] = inverse
-        self._pivoted[np.ix_(inside, outside)] = -crossed
-        self._pivoted[np.ix_(outside, inside)] = crossed.T
-        self._pivoted[np.ix_(outside, outside)] = (
-            matrix[np.ix_(outside, outside)] - matrix[np.ix_(outside, inside)] @ crossed
-        )
-
-    def __call__(self, component: int) -> FloatArray:
-        """Return the peak without a component that was above 0."""
-        slack = _SLACK * float(np.abs(self._start).max())
-        changed = np.zeros(len(self._peak), dtype=np.bool_)
-        changed[component] = True
-        for _ in range(_MOST_EXCHANGES):
-            rows = np.flatnonzero(changed)
-            moved = linalg.solve(self._pivoted[np.ix_(rows, rows)], -self._start[rows])
-            kept = self._start + self._pivoted[:, rows] @ moved
-            wrong = kept < -slack
-            wrong[rows] = moved < -slack
-            wrong[[0, component]] = False
-            if not wrong.any():
-                kept[rows] = np.where(self._inside[rows], 0.0, moved)
-                kept[~self._inside & ~changed] = 0.0
-                return np.asarray(kept * self._scale)
-            changed ^= wrong
-        return self._slowly(component)
-
-    def _slowly(self, component: int) -> FloatArray:
-        rest = np.delete(np.arange(len(self._peak)), component)
-        # Component 0 may go below 0: it is moved up by all there is, and back.
-        floor = (rest == 0).astype(np.float64)
-        pull = self._information[rest, component] * self._peak[component]
-        found = np.zeros(len(self._peak))
-        found[rest] = (
-            best_of_quadratic(
-                self._information[np.ix_(rest, rest)],
-                self._score[rest] + pull,
-                self._peak[rest] + floor,
-            )
-            - floor
-        )
-        return found
+    rest = np.delete(np.arange(len(peak)), component)
+    # Component 0 may go below 0: it is moved up by all there is, and back.
+    floor = (rest == 0).astype(np.float64)
+    pull = information[rest, component] * peak[component]
+    found = np.zeros(len(peak))
+    inner = information[np.ix_(rest, rest)]
+    found[rest] = best_of_quadratic(inner, score[rest] + pull, peak[rest] + floor) - floor
+    return found
 
 
 def _climb(

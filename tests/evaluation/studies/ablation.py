@@ -38,11 +38,9 @@ from hubbub.inference import (
     Extensions,
     FloatArray,
     HashNull,
-    IntArray,
     cores,
     extend,
     hashed,
-    make_design,
     mapped,
 )
 from hubbub.inference.open_strings import endings, steps
@@ -66,27 +64,6 @@ def _alone(self: search.Search) -> search.SearchResult:
         estimates.bounded_scores(fit.scores, fit.weights, self.params), self.params.h
     ).log_tails(sums.total)
     return replace(self, allowance=search.SEARCHED)._run_proposed(fit, log_p)
-
-
-def _strongest(fit: Any, candidates: Candidates, bits: Any, n: int) -> IntArray:
-    sums = estimates.candidate_sums(fit, candidates)
-    z = sums.score / np.sqrt(np.maximum(sums.weight, 1e-300))
-    beyond = z + special.ndtri(1 / max(n, 2))
-    return search.keep_fittest(np.arange(len(z)), beyond, bits)
-
-
-def _scikit_learn(fit: Any, candidates: Candidates, bits: Any, n: int) -> IntArray:
-    """Propose by scikit-learn's non-negative Lasso, of the same penalty."""
-    from sklearn.linear_model import Lasso
-
-    if not len(candidates):
-        return np.empty(0, dtype=np.int64)
-    matrix = make_design(candidates.positions(slice(0, len(candidates))), candidates.params).matrix
-    weights, rates = fit.weights, bits.rate.ravel()
-    penalty = search.penalty(weights, matrix, n)
-    model = Lasso(alpha=penalty / weights.sum(), positive=True, tol=1e-6)
-    model.fit(matrix.T.tocsc(), rates, sample_weight=weights)
-    return search.keep_fittest(np.arange(len(candidates)), model.coef_, bits)
 
 
 def _normal_tails(self: HashNull, totals: FloatArray) -> FloatArray:
@@ -120,16 +97,13 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 STRINGS: dict[str, Mapping[str, Any]] = {
-    "rivals": {"regression.search.models_with_rivals": lambda *_: {}},
     "random effects": {
         "regression.search.Search._run_random": lambda self, _fit: _alone(self),
     },
     "random effects of searched lists": {"regression.search._NEGLIGIBLE_PART": math.inf},
     "whole lists": {"regression.search.Search.run": _alone},
     "short lists": {"regression.search.is_short": lambda *_: False},
-    "Lasso": {"regression.search.select": _strongest},
-    "own Lasso, not scikit-learn's": {"regression.search.select": _scikit_learn},
-    "rescans": {"regression.search.SCANS": 2},
+    "Lasso": {"regression.search.chosen_by_lasso": search.passing},
     "allowance of the search": {"regression.search.SEARCHED": 1.0},
     "bounded scores": {"regression.estimates._CLIP": math.inf},
     "correlated bits": {
@@ -142,20 +116,12 @@ STRINGS: dict[str, Mapping[str, Any]] = {
             _normal_tails(self, np.array([total]))[0]
         ),
     },
-    "drawn chance above 1/2": {"testing.hash_null.HashNull.above_half": lambda _: 0.5},
     "counting the absent": {
         "regression.search.counted_tests": lambda log_p, _c, n=None, *_, **__: float(
             n or len(log_p)
         )
     },
     "intervals given detection": {"testing.intervals.after_selection": _plain},
-    "excess of the detected": {
-        "decoding.selection_bias": lambda *_: (0.0, 0.0),
-        "decoding.without_bias": lambda constrained, *_: constrained,
-    },
-    "refit beside the others": {
-        "regression.search.Search.of_detected": lambda _, found, __: found.fit
-    },
 }
 """Of listed strings: by name, what is put in whose place, below `hubbub.inference`."""
 LIKELIHOOD = "likelihood"

@@ -41,7 +41,7 @@ from hubbub.inference.packed import RawReports
 from hubbub.inference.parallel import cores, one_thread
 from hubbub.inference.regression.model import unknown_column
 from hubbub.inference.regression.sensitivity import threshold_z
-from hubbub.inference.testing.intervals import reported_intervals, selection_bias, without_bias
+from hubbub.inference.testing.intervals import reported_intervals, selection_bias
 from hubbub.inference.testing.multiple_testing import (
     Correction,
     counted_tests,
@@ -142,9 +142,7 @@ def fit_reports(
             whole = solve(wanted, start[wanted])
             model = FittedMixture(whole)
             presence = model.tested(candidates)
-            n_tests = counted_tests(
-                presence.log_p, correction, above_half=presence.null.above_half()
-            )
+            n_tests = counted_tests(presence.log_p, correction)
             log_q = log_q_values(presence.log_p, correction, n_tests)
             detected = log_q <= np.log(alpha)
             wanted = np.union1d(wanted, np.flatnonzero(detected))
@@ -280,14 +278,6 @@ def decode_reports(
     bias, added = selection_bias(
         estimates.share, estimates.std_error, presence.log_p, found.detected, cutoff, found.n_tests
     )
-    constrained = found.constrained_share
-    constrained[chosen] = without_bias(
-        constrained[chosen],
-        estimates.share[chosen],
-        estimates.std_error[chosen],
-        thresholds,
-        bias,
-    )
     # The share that a typical candidate needs to be detected with probability 0.9.
     limit = np.nan
     if not np.isnan(estimates.std_error).all():
@@ -303,7 +293,7 @@ def decode_reports(
         p_value=np.exp(presence.log_p),
         q_value=np.exp(found.log_q),
         detected=found.detected,
-        constrained_share=constrained,
+        constrained_share=found.constrained_share,
         summary=replace(
             summary,
             detected=int(found.detected.sum()),

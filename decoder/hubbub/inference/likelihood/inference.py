@@ -57,7 +57,7 @@ from hubbub.inference.likelihood.sums import (
     ratio_rows,
 )
 from hubbub.inference.packed import PackedReports, ReportBlock
-from hubbub.inference.quadratic import BestWithout
+from hubbub.inference.quadratic import best_without
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.protocol import RapporParams
 
@@ -291,9 +291,9 @@ def member_scores(
     moves = np.zeros((len(solution.shares), 1 + len(chosen)))
     moves[model.kept, 0] = model.step
     at, shares = solution.at, solution.shares
-    best = BestWithout(at.information, at.gradient - float(shares @ at.gradient), shares)
+    score = at.gradient - float(shares @ at.gradient)
     for column, component in enumerate(chosen, start=1):
-        moves[:, column] = best(int(component)) - shares
+        moves[:, column] = best_without(at.information, score, shares, int(component)) - shares
     own, other = mixture.moved(solution.shares, moves, chosen, sure), probes.moved(moves)
     before = _moments(weighed, other, 0)
     aside = np.stack([1 - PARTS, PARTS])

@@ -14,8 +14,7 @@ whatever unlisted strings these hold. A member of the model is tested in the mod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -341,13 +340,6 @@ def constrained_shares(fit: Fit) -> tuple[IntArray, FloatArray]:
     return fit.selected[fixed[1:]], (shares / shares.sum())[1:]
 
 
-class LeaveOneOutFit(NamedTuple):
-    """A member, and the model that it is left out of for its test."""
-
-    fit: Fit
-    place: int  # in the fit's `selected`
-
-
 @dataclass(frozen=True)
 class PresenceTests:
     """Tests of candidates against a fitted model."""
@@ -356,8 +348,6 @@ class PresenceTests:
     candidates: Candidates
     bits: BitEstimates  # to which the model was fitted
     params: RapporParams
-    # Candidates that aren't tested in `fit` but with their rivals (`rivals`).
-    with_rivals: Mapping[int, LeaveOneOutFit] = field(default_factory=dict)
     # Members beyond so many standard errors get the normal distribution's p-value, too, where it
     # only matters that they are detected.
     exact_below_z: float = np.inf
@@ -388,15 +378,9 @@ class PresenceTests:
         log_p[selected] = special.log_ndtr(-z)
         for place in np.flatnonzero((z > _EXACT_FROM_Z) & (z < self.exact_below_z)):
             candidate = int(selected[place])
-            log_p[candidate] = self._log_p_of(candidate, LeaveOneOutFit(self.fit, int(place)))
-        self.test_with_rivals(log_p)
+            log_p[candidate] = self._log_p_at(candidate, *self.without(int(place)))
         log_p[np.isnan(estimates.share)] = 0.0
         return log_p
-
-    def test_with_rivals(self, log_p: FloatArray) -> None:
-        """Put in ln p of the candidates that are tested with their rivals."""
-        for candidate, member in self.with_rivals.items():
-            log_p[candidate] = self._log_p_of(candidate, member)
 
     def thresholds(
         self,
@@ -423,24 +407,19 @@ class PresenceTests:
         z = np.where(sure, errors, z_scores(log_p[detected]))
         parts = np.clip(needed / np.maximum(z, _CLOSE), 0.0, 1.0)
         for i in np.flatnonzero(~sure):
-            candidate = int(detected[i])
-            member = self.with_rivals.get(candidate)
-            if member or members[i]:
-                member = member or LeaveOneOutFit(self.fit, int(places[i]))
-                parts[i] = self._part_at(candidate, member, float(parts[i]), float(needed[i]))
+            if members[i]:
+                where = int(detected[i]), int(places[i])
+                parts[i] = self._part_at(*where, float(parts[i]), float(needed[i]))
         return np.asarray(estimates.share[detected] * parts)
 
-    def _part_at(self, candidate: int, member: LeaveOneOutFit, part: float, needed: float) -> float:
+    def _part_at(self, candidate: int, place: int, part: float, needed: float) -> float:
         """Return the part of a member's share at which its p-value is the cutoff (secant steps).
 
         P-values are taken as the z-scores that they are a normal distribution's tails of, because
         these are close to a straight line in the share: 0 where nothing is left of it.
         """
-        residuals, weights = self.without(member)
-        fit = member.fit
-        taken = (residuals - fit.residuals) * (
-            fit.shares[member.place] / fit.coefficients[1 + member.place]
-        )
+        fit, (residuals, weights) = self.fit, self.without(place)
+        taken = (residuals - fit.residuals) * (fit.shares[place] / fit.coefficients[1 + place])
         previous, height = 0.0, 0.0
         for _ in range(_SEARCH_STEPS):
             log_p = self._log_p_at(candidate, residuals - (1 - part) * taken, weights)
@@ -452,12 +431,12 @@ class PresenceTests:
             part = float(np.clip(part + (needed - reached) / slope, 0.0, 1.0))
         return part
 
-    def without(self, member: LeaveOneOutFit) -> tuple[FloatArray, FloatArray]:
-        """Return residuals and weights of the model that leaves a member out.
+    def without(self, place: int) -> tuple[FloatArray, FloatArray]:
+        """Return residuals and weights of the model that leaves a member out, by its place.
 
         Its weights are those of rates without its share: nobody has it, says the hypothesis.
         """
-        fit, place = member
+        fit = self.fit
         own = fit.basis.indices[fit.basis.indptr[1 + place] : fit.basis.indptr[2 + place]]
         rates, reports = self.bits.rate.ravel()[own], reports_by_row(self.bits)[own]
         others = rates - fit.residuals[own] - fit.coefficients[1 + place]
@@ -468,9 +447,6 @@ class PresenceTests:
         steps = column * (fit.coefficients[1 + place] / column[1 + place])
         residuals = fit.residuals + np.asarray(fit.basis.T @ steps)
         return residuals, weights
-
-    def _log_p_of(self, candidate: int, member: LeaveOneOutFit) -> float:
-        return self._log_p_at(candidate, *self.without(member))
 
     def _log_p_at(self, candidate: int, residuals: FloatArray, weights: FloatArray) -> float:
         scores = bounded_scores(weights * residuals, weights, self.params)

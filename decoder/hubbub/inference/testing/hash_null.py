@@ -30,8 +30,6 @@ _NEAR_MEAN = 1e-3
 # for; low totals are never significant, so that half is enough. Nearer to 0 than .05 rounding would
 # show. Between them r* is interpolated, to some thousandths.
 _FARTHEST, _NEAREST = 40.0, 0.05
-# P(p > 1/2) is drawn: 8,192 draws know it to .6%. The seed is any fixed number.
-_DRAWN, _DRAWING_SEED = 8_192, 19640821
 # Newton's steps, halving where these leave the bracket, until one would be this short. The last is
 # not evaluated: to second order it is known what it gives.
 _NEWTON_STEPS, _NEWTON_CLOSE = 40, 1e-5
@@ -126,19 +124,6 @@ class HashNull:
         z = np.concatenate([below, np.geomspace(_NEAR_MEAN, _FARTHEST, _FINE_ABOVE)])
         z = z[z * self._deviation + self._mean <= self._curve[0][-1]]
         return z, self._interpolated(z * self._deviation + self._mean)
-
-    def above_half(self) -> float:
-        """Return the chance that an absent candidate's p-value, as `log_tails` has it, exceeds 1/2.
-
-        It is found from drawn strings: where a few strong unlisted strings stick out the
-        distribution is crooked, and the approximation is made for its tail, not for its middle.
-        """
-        rng = np.random.default_rng(_DRAWING_SEED)
-        totals = np.full(_DRAWN, self._constant)
-        for row in self._scores:
-            for _ in range(self._hashes):
-                totals += row[rng.integers(0, len(row), _DRAWN)]
-        return float(np.mean(self.log_tails(totals) > np.log(1 / 2)))
 
     def z_scores(self, totals: FloatArray) -> FloatArray:
         """Return how many standard deviations totals lie above the mean; 0 if there is only one."""

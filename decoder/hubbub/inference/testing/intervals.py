@@ -82,32 +82,6 @@ def selection_bias(
     return bias, counted + (_RELATIVE_ERROR * bias) ** 2
 
 
-def without_bias(
-    constrained: FloatArray,
-    share: FloatArray,
-    std_error: FloatArray,
-    threshold: FloatArray,
-    bias: float,
-) -> FloatArray:
-    """Return shares of the detected that owe nothing to their having been selected; shape (d,).
-
-    `constrained`, shape (d,): shares of the detected that add up, at least 0. `share` and
-    `std_error` and `threshold`, shape (d,): their estimates, and the shares above which they were
-    detected. `bias`: of their total, as `selection_bias` returns it.
-
-    Notes
-    -----
-    By how much a normal estimate is too high on average given that it passed its threshold,
-    sigma f(z) / F(z) at z standard errors above it, says which part of the bias is whose: hardly
-    any of those far above.
-    """
-    above = (share - threshold) / std_error
-    parts = std_error * np.exp(-(above**2) / 2 - special.log_ndtr(above))
-    if bias <= 0 or not parts.sum() > 0:
-        return constrained
-    return np.asarray(np.maximum(constrained - bias * parts / parts.sum(), 0.0))
-
-
 # By convention.
 CONFIDENCE = 0.95
 Z_CONFIDENCE = float(special.ndtri((1 + CONFIDENCE) / 2))

@@ -54,21 +54,18 @@ def counted_tests(
     log_p: FloatArray,
     correction: Correction,
     n_candidates: int | None = None,
-    above_half: float = _HALF,
     log_weights: FloatArray | None = None,
 ) -> float:
     """Return by how many tests p-values have to be corrected: for BH those of absent candidates.
 
     `log_p` has shape (n,). `correction`: which error rate is bounded: false discoveries, or the
     chance of any false detection. `n_candidates`: of how many candidates these are the p-values;
-    all others count as absent. `above_half`: the chance that an absent candidate's p-value is above
-    1/2. `log_weights`, shape (n,): ln of the weights that divide p-values; their mean over all
-    candidates is 1.
+    all others count as absent. `log_weights`, shape (n,): ln of the weights that divide
+    p-values; their mean over all candidates is 1.
 
     Notes
     -----
-    (1 + #{p > 1/2}) / P(p > 1/2), at most n (Storey et al. 2004, equation 2.4 and theorem 3). P is
-    1/2 for exact p-values; where an approximation isn't, it can be found by drawing. With weights
+    2 (1 + #{p > 1/2}), at most n (Storey et al. 2004, equation 2.4 and theorem 3). With weights
     each candidate counts by its own, and the largest takes the place of the 1 (Ramdas, Barber,
     Wainwright, Jordan 2019, section 3).
     """
@@ -76,22 +73,21 @@ def counted_tests(
     if log_weights is not None:
         weights = np.exp(log_weights)
         absent = float(weights[log_p > LOG_HALF].sum()) + max(total - float(weights.sum()), 0.0)
-        return number_of_tests(absent, total, correction, above_half, float(weights.max()))
+        return number_of_tests(absent, total, correction, float(weights.max()))
     above = int(np.count_nonzero(log_p > LOG_HALF)) + total - len(log_p)
-    return number_of_tests(above, total, correction, above_half)
+    return number_of_tests(above, total, correction)
 
 
 def number_of_tests(
     above: float,
     n_candidates: int,
     correction: Correction,
-    above_half: float = _HALF,
     largest: float = 1.0,
 ) -> float:
     """Return the same from how many of the candidates, or what weight, have p-values above 1/2."""
-    if correction is Correction.BONFERRONI or above_half <= 0:
+    if correction is Correction.BONFERRONI:
         return float(n_candidates)
-    return min((largest + above) / above_half, float(n_candidates))
+    return min((largest + above) / _HALF, float(n_candidates))
 
 
 def log_q_values(
