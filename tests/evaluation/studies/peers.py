@@ -233,7 +233,8 @@ STUDY = Study(
     "candidates' shares (hubbub's are those that add up: refit, proportion).",
     cases,
     {
-        "reports": lambda case, _: case.collection.reports,
+        "reports of": lambda case, _: case.collection.name,
+        "decoder": lambda case, _: case.decoder,
         "held": lambda case, _: case.collection.held,
         **means(*PeerScore._fields),
     },
