@@ -1,10 +1,10 @@
 """The whole decoding: counts and candidates in, one row per candidate and a summary out.
 
-bits -> model (`search`) -> estimates and p-values -> detections -> intervals -> constrained
-shares. Strings are found and tested by errors about the collected reports, in which an absent one
-has no share at all; where the population's shares are asked for, the drawing of clients is added
-to the errors of what was found.
-Deterministic: the same input gives the same result.
+counts -> rates of bits -> candidates -> members of the model, which are proposed and tested
+(`regression.search`) -> shares with errors, intervals and masses. `decode` has these steps.
+Strings are found and tested by errors about the collected reports, in which an absent one has no
+share at all; where the population's shares are asked for, the drawing of clients is added to the
+errors of what was found. Deterministic: the same input gives the same result.
 """
 
 from __future__ import annotations
@@ -319,19 +319,21 @@ def decode(
         raise ValueError(f"alpha = {alpha}: must be between 0 and 1")
     if not candidates:
         raise CandidateError("candidates: must be at least one string, each once")
+    # Counts -> rates of bits.
+    bits = estimate_bits(counts, params, collected).beyond(beside.known)
+    # Rates -> candidates that can be told apart there: those with the same bits are one.
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
     listed.check(params)
-    bits = estimate_bits(counts, params, collected).beyond(beside.known)
     same_bits = indistinguishable(listed, counts.reports > 0)
-    grouped = len(same_bits.rows) > 0
     rows = same_bits.others(len(listed))
-    distinct = listed.take(rows) if grouped else listed
+    distinct = listed.take(rows) if len(same_bits.rows) else listed
     log_weights = None
     if weights is not None:
         of_groups = weights.copy()
         np.add.at(of_groups, same_bits.first, weights[same_bits.rows])
         of_tests = 1.0 if beside.tests else float(of_groups[rows].mean())
         log_weights = np.log(of_groups[rows] / of_tests)
+    # Candidates -> members of the model, and a test of each candidate in it.
     search = Search(
         bits,
         distinct,
@@ -345,57 +347,39 @@ def decode(
     # The digits that sums of many threads end in depend on how many there are.
     with one_thread():
         found = search.run()
-        decoding = decoding_of(found, counts, alpha, correction, repeats, search)
-    return decoding.with_groups(listed.strings, same_bits) if grouped else decoding
+        # Members -> shares with errors, intervals and masses.
+        decoding = _decoding_of(found, search, counts, alpha, repeats)
+    return decoding.with_groups(listed.strings, same_bits) if len(same_bits.rows) else decoding
 
 
-def decoding_of(
+def _decoding_of(
     found: SearchResult,
+    search: Search,
     counts: CohortCounts,
     alpha: float,
-    correction: Correction,
     repeats: RepeatedReports,
-    search: Search,
 ) -> Decoding:
-    """Return what a search has found: of all candidates that it has figures of.
-
-    `found`: the model, and estimates and tests in it. `alpha`: the error rate that is allowed, of
-    the kind that `correction` names. `repeats`: how often the reports' clients have reported, and
-    whose shares are asked for. `search`: which has found it.
-    """
-    detected, candidates, bits = found.detected, found.tests.candidates, found.tests.bits
-    params = found.tests.params
-    estimates, tests = found.estimates, found.tests
+    bits, fit, estimates = search.bits, found.fit, found.estimates
+    detected, shape = found.detected, bits.rate.shape
     chosen = np.flatnonzero(detected)
-    # The distribution of an absent string's score, no row's part bounded.
-    noise = HashNull(found.fit.scores.reshape(bits.rate.shape), params.h)
-    std_error = np.hypot(
-        estimates.std_error,
-        np.sqrt(repeats.sampling_variance(estimates.share, bits.collected)),
-    )
-    thresholds = tests.thresholds(estimates, found.log_p, chosen, found.log_cutoffs[chosen])
+    # Errors: those of the regression, and the drawing of clients from the population.
+    drawn = repeats.sampling_variance(estimates.share, bits.collected)
+    std_error = np.hypot(estimates.std_error, np.sqrt(drawn))
+    # Intervals, which of the detected hold given that they were detected; errors are distributed
+    # as an absent string's score is, no row's part bounded.
+    noise = HashNull(fit.scores.reshape(shape), search.params.h)
+    thresholds = found.tests.thresholds(estimates, found.log_p, chosen, found.log_cutoffs[chosen])
     low, high = reported_intervals(estimates.share, std_error, chosen, thresholds, noise)
-    too_high, added = selection_bias(
-        found.estimates.share,
-        found.estimates.std_error,
-        found.log_p,
-        detected,
-        found.log_cutoff if found.log_weights is None else found.log_cutoffs,
-        _absent_near(found),
-        found.estimates.typical_error,
-    )
+    # Shares that add up; of random effects they are only cut off.
     constrained = np.where(detected, np.clip(estimates.share, 0.0, 1.0), 0.0)
     if len(chosen):
-        selected, shares = constrained_shares(found.fit)
+        selected, shares = constrained_shares(fit)
         constrained[selected] = np.where(detected[selected], shares, 0.0)
-        constrained /= max(
-            float(constrained.sum()), 1.0
-        )  # shares of random effects are only cut off
-    fit, rate = found.fit, bits.rate
+        constrained /= max(float(constrained.sum()), 1.0)
     variance = np.full(len(fit.weights), np.nan)
     np.divide(1.0, fit.weights, out=variance, where=fit.weights > 0)
     return Decoding(
-        candidates=candidates.strings,
+        candidates=search.candidates.strings,
         share=estimates.share,
         std_error=std_error,
         low=low,
@@ -405,29 +389,16 @@ def decoding_of(
         detected=detected,
         constrained_share=constrained,
         same_bits=NO_GROUPS,
-        summary=_summary(
-            found, search, noise, counts, alpha, correction, repeats, (too_high, added)
-        ),
+        summary=_summary(found, search, noise, counts, alpha, repeats),
         diagnostics=Diagnostics(
             reports=counts.reports,
-            observed=rate + bits.known,
-            fitted=rate + bits.known - fit.residuals.reshape(rate.shape),
-            std_error=np.sqrt(variance).reshape(rate.shape),
+            observed=bits.rate + bits.known,
+            fitted=bits.rate + bits.known - fit.residuals.reshape(shape),
+            std_error=np.sqrt(variance).reshape(shape),
             excess_deviation=float(np.sqrt(fit.excess_variance)),
         ),
         allowance=found.allowance,
     )
-
-
-def _absent_near(found: SearchResult) -> float:
-    """Return how many absent candidates there are that may lie near the limit of detection.
-
-    Where candidates have weights some were dropped before: those of which least was expected, whose
-    limits are far above theirs. So the others alone count, by how many have p-values above 1/2.
-    """
-    if found.log_weights is None:
-        return found.n_tests
-    return counted_tests(found.log_p, Correction.BH)
 
 
 def _summary(
@@ -436,14 +407,27 @@ def _summary(
     noise: HashNull,
     counts: CohortCounts,
     alpha: float,
-    correction: Correction,
     repeats: RepeatedReports,
-    selection: tuple[float, float],
 ) -> Summary:
-    params, bits, fit, estimates = found.tests.params, found.tests.bits, found.fit, found.estimates
+    params, bits, fit, estimates = search.params, search.bits, found.fit, found.estimates
     n, detected = found.listed, found.detected
+    # The unknown mass, without what the detected owe to their having been selected. Candidates with
+    # weights were chosen: those of which least was expected were dropped, far from their limits, so
+    # that p-values above 1/2 say how many absent ones may lie near theirs.
     total, total_error = total_share(fit, estimates, bits, params, np.flatnonzero(detected))
-    bias, added = selection
+    absent, cutoff = found.n_tests, np.asarray(found.log_cutoff)
+    if found.log_weights is not None:
+        absent, cutoff = counted_tests(found.log_p, Correction.BH), found.log_cutoffs
+    bias, added = selection_bias(
+        estimates.share,
+        estimates.std_error,
+        found.log_p,
+        detected,
+        cutoff,
+        absent,
+        estimates.typical_error,
+    )
+    # The mass of what isn't listed, if the rows tell all listed shares.
     listed, listed_error = np.nan, np.nan
     if whole := search.all_listed(found):
         shares = CandidateEstimates(whole.shares, np.zeros(n))
@@ -458,7 +442,7 @@ def _summary(
         detected=int(detected.sum()),
         indistinguishable=0,
         alpha=alpha,
-        correction=correction,
+        correction=search.correction,
         method=LEAST_SQUARES,
         method_reason="from bit counts",
         settled=found.settled,

@@ -155,8 +155,8 @@ def _min_reports(words: str) -> Callable[[_Command], _Command]:
     show_default=True,
     type=click.Choice(METHODS),
     help="regression: least squares on bit counts, of long lists with what stands out, by a Lasso "
-    "if that is much, and tests confirm; likelihood: whole reports, which takes longer and finds more; auto: "
-    "likelihood if it is worth the time.",
+    "if that is much, and tests confirm; likelihood: whole reports, which takes longer and finds "
+    "more; auto: likelihood if it is worth the time.",
 )
 @_alpha
 @_output

@@ -16,6 +16,7 @@ searched among themselves, and the whole list is gone over twice.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -91,7 +92,7 @@ _EXACT_BELOW_Z = 6.0
 _SCREEN_Z = 2.0
 _MAX_SURVIVORS = 1000
 _TINY = 1e-300  # keeps a quotient finite
-_LASSO_STEPS = 10_000  # of coordinate descent: ten times scikit-learn's, so that it ends in peace
+_LASSO_TOLERANCE = 1e-6  # of the rates' sum of squares: who is above 0 hardly depends on the order
 MAX_NEAR = 4000
 """Candidates among which the model is searched for."""
 
@@ -348,12 +349,15 @@ def chosen_by_lasso(
     fit: Fit, candidates: Candidates, bits: BitEstimates, n_candidates: int
 ) -> IntArray:
     """Propose as `passing` does, by a non-negative Lasso over all of them together."""
-    from sklearn.linear_model import Lasso  # noqa: PLC0415 - slow, and seldom needed
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - slow, and seldom needed
+    from sklearn.linear_model import Lasso  # noqa: PLC0415
 
     matrix = make_design(candidates.positions(slice(0, len(candidates))), candidates.params).matrix
     alpha = penalty(fit.weights, matrix, n_candidates) / fit.weights.sum()
-    lasso = Lasso(alpha=alpha, positive=True, max_iter=_LASSO_STEPS)
-    lasso.fit(matrix.T.tocsc(), bits.rate.ravel(), sample_weight=fit.weights)
+    lasso = Lasso(alpha=alpha, positive=True, tol=_LASSO_TOLERANCE)
+    with warnings.catch_warnings():  # proposals needn't be exact, and a user can't do anything
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        lasso.fit(matrix.T.tocsc(), bits.rate.ravel(), sample_weight=fit.weights)
     return keep_fittest(np.arange(len(candidates)), lasso.coef_, bits)
 
 
