@@ -1,8 +1,11 @@
 """Pictures of the site, drawn as SVG from the formulas that they explain."""
 
+import csv
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+PEERS = Path(__file__).parents[2] / "docs/measured/data/peers.csv"
 _WIDTH, _ROW, _LEFT = 640, 34, 190
 _FULL = _WIDTH - _LEFT - 90
 
@@ -61,4 +64,18 @@ def crowd() -> str:
     return _bars("Smallest share that is found among 100,000 candidates at epsilon 2", rows)
 
 
-PICTURES: dict[str, Callable[[], str]] = {"guess": guess, "noise": noise, "crowd": crowd}
+def peers() -> str:
+    """Return which part of the names that decoders find among 1,000 candidates are false."""
+    with PEERS.open(encoding="utf-8") as file:
+        found = [row for row in csv.DictReader(file) if row["reports of"] == "1,000 candidates"]
+    rows = []
+    for row in found:
+        right, false = int(row["right"]), int(row["false"])
+        words = f"{false} of {right + false} false"
+        rows.append((row["decoder"], false / (right + false), words))
+    return _bars("False names among those found, of 1,000 candidates of which 100 are there", rows)
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "guess": guess, "noise": noise, "crowd": crowd, "peers": peers,
+}  # fmt: skip
