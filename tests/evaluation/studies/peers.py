@@ -2,10 +2,9 @@
 
 Listed strings: pure-ldp's RAPPOR server, and what everybody would write first, scikit-learn's Lasso
 and statsmodels' least squares with Benjamini and Hochberg's correction. Categories: the unary
-encodings of pure-ldp and multi-freq-ldpy. None of the libraries tests anything but statsmodels, so
-what they name is every share above 0, or above two standard errors of an absent one where they say
-how noisy their estimates are. All of them come with `pip install multi-freq-ldpy pure-ldp
-statsmodels`, which `hubbub[dev]` doesn't include.
+encodings of pure-ldp and multi-freq-ldpy. Of these statsmodels alone tests anything; what the
+others name is every share above 0. `pip install multi-freq-ldpy pure-ldp statsmodels` has them,
+beside `hubbub[dev]` and with its versions.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evaluation.drawn_counts import draw_repeated_counts
 from evaluation.laboratory import seed_of
 from evaluation.studies.cases import uniform, zipf
 from evaluation.studies.regimes import timed
@@ -63,15 +63,10 @@ class Strings:
         shares = np.append((1 - self.unlisted) * zipf(self.held), self.unlisted * uniform(50))
         names = [f"{self.name} {number} {i}" for i in range(len(shares) + self.absent)]
         listed = names[: self.held] + names[len(shares) :]
-        held = hashed(names[: len(shares)], self.params)
-        filters = held.filters(np.arange(len(held))).reshape(len(shares), self.params.m, -1)
-        reports = rng.multinomial(self.reports, np.full(self.params.m, 1 / self.params.m))
-        of_cohorts = np.array([rng.multinomial(size, shares) for size in reports])
-        true = np.einsum("cs,scj->cj", of_cohorts, filters).astype(np.int64)
-        ones = rng.binomial(true, self.params.q_star)
-        ones += rng.binomial(reports[:, None] - true, self.params.p_star)
-        truth = np.append(of_cohorts.sum(axis=0)[: self.held] / self.reports, np.zeros(self.absent))
-        return CohortCounts(reports, ones), hashed(listed, self.params), truth
+        held = names[: len(shares)]
+        drawn = draw_repeated_counts(held, shares, self.params, {1: self.reports}, rng)
+        truth = np.append(drawn.share[: self.held], np.zeros(self.absent))
+        return drawn.counts, hashed(listed, self.params), truth
 
 
 @dataclass(frozen=True, slots=True)

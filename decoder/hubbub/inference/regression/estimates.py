@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg, sparse, special
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
+from hubbub.inference.arrays import FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.counts import BitEstimates
 from hubbub.inference.quadratic import best_of_quadratic
@@ -120,29 +120,22 @@ def estimate_all(
     """
     sums = sums or candidate_sums(fit, candidates)
     information = _information(fit, candidates, sums.score, sums.weight, roughly)
-    share = shares_outside(sums.score, information)
+    share = np.divide(
+        sums.score, information, out=np.zeros_like(information), where=information > 0
+    )
     own = np.diag(fit.covariance)[1:]
     share[fit.selected] = fit.shares
     information[fit.selected] = fit.reliability / own
-    undetermined = ~is_determined(information, sums.weight)
-    share[undetermined] = np.nan
-    variance = np.divide(1.0, information, out=np.full_like(share, np.nan), where=~undetermined)
+    # The rows of a candidate must tell more than the model explains.
+    determined = information > UNDETERMINED * sums.weight
+    share[~determined] = np.nan
+    variance = np.divide(1.0, information, out=np.full_like(share, np.nan), where=determined)
     as_fixed = fit.covariance[:, 1:] / np.maximum(fit.reliability, UNDETERMINED)
     added = correlated_bits(fit, bits, params, as_fixed)
     variance[fit.selected] = with_correlation(variance[fit.selected], added)
     return CandidateEstimates(
         share, np.sqrt(without_drawing(variance, drawing(share, bits.collected)))
     )
-
-
-def shares_outside(score: FloatArray, information: FloatArray) -> FloatArray:
-    """Return the shares of candidates outside a fit; shape (n,)."""
-    return np.divide(score, information, out=np.zeros_like(score), where=information > 0)
-
-
-def is_determined(information: FloatArray, weight: FloatArray) -> BoolArray:
-    """Say whether the rows of candidates tell more than the model explains; shape (n,)."""
-    return np.asarray(information > UNDETERMINED * weight)
 
 
 def drawing(share: FloatArray, collected: float) -> FloatArray:
@@ -196,25 +189,13 @@ def _information(
         exactly = weight.copy()
         exactly[outside] -= _explained(fit, candidates, outside)
         return exactly
-    sample = sampled(n, _ROUGH_SAMPLE if roughly else _SAMPLE)
+    sample = np.linspace(0, n - 1, _ROUGH_SAMPLE if roughly else _SAMPLE).astype(np.int64)
     quotient = 1 - _explained(fit, candidates, sample).sum() / weight[sample].sum()
-    if roughly:
-        return np.asarray(weight * quotient)
-    return information_of_many(fit, candidates, score, weight, float(quotient))
-
-
-def sampled(n: int, size: int = _SAMPLE) -> IntArray:
-    """Return which of n candidates stand for all."""
-    return np.linspace(0, n - 1, size).astype(np.int64)
-
-
-def information_of_many(
-    fit: Fit, candidates: Candidates, score: FloatArray, weight: FloatArray, quotient: float
-) -> FloatArray:
-    """Return x'Px, exactly for those that stand out and for others by the mean quotient."""
-    information: FloatArray = weight * quotient
-    exact = np.flatnonzero(np.abs(score) > _INTERESTING_Z * np.sqrt(np.maximum(information, 0)))
-    information[exact] = weight[exact] - _explained(fit, candidates, exact)
+    information: FloatArray = weight * float(quotient)
+    if not roughly:
+        errors = np.sqrt(np.maximum(information, 0))
+        exact = np.flatnonzero(np.abs(score) > _INTERESTING_Z * errors)
+        information[exact] = weight[exact] - _explained(fit, candidates, exact)
     return information
 
 

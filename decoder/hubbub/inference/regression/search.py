@@ -16,6 +16,7 @@ searched among themselves, and the whole list is gone over twice.
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.counts import BitEstimates
 from hubbub.inference.regression.estimates import (
@@ -348,31 +349,23 @@ def passing(fit: Fit, candidates: Candidates, bits: BitEstimates, n_candidates: 
 def chosen_by_lasso(
     fit: Fit, candidates: Candidates, bits: BitEstimates, n_candidates: int
 ) -> IntArray:
-    """Propose as `passing` does, by a non-negative Lasso over all of them together."""
+    """Propose as `passing` does, by a non-negative Lasso over all of them together.
+
+    The noise level is known, so no cross-validation is needed: the score of an absent candidate has
+    standard deviation sqrt(x'Wx), so a penalty on shares of that, times the z-score that one of n
+    absent ones exceeds, lets through about one of n.
+    """
     from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - slow, and seldom needed
     from sklearn.linear_model import Lasso  # noqa: PLC0415
 
     matrix = make_design(candidates.positions(slice(0, len(candidates))), candidates.params).matrix
-    alpha = penalty(fit.weights, matrix, n_candidates) / fit.weights.sum()
-    lasso = Lasso(alpha=alpha, positive=True, tol=_LASSO_TOLERANCE)
+    typical = float(np.median(np.asarray(matrix @ fit.weights)))
+    penalty = max(_passed_by_one(n_candidates), 1.0) * math.sqrt(typical)
+    lasso = Lasso(penalty / fit.weights.sum(), positive=True, tol=_LASSO_TOLERANCE)
     with warnings.catch_warnings():  # proposals needn't be exact, and a user can't do anything
         warnings.simplefilter("ignore", ConvergenceWarning)
         lasso.fit(matrix.T.tocsc(), bits.rate.ravel(), sample_weight=fit.weights)
     return keep_fittest(np.arange(len(candidates)), lasso.coef_, bits)
-
-
-def penalty(weights: FloatArray, matrix: SparseMatrix, n_candidates: int) -> float:
-    """Return the Lasso's penalty on a share, which lets through about one of n nulls.
-
-    The noise level is known, so no cross-validation is needed: the score of an absent candidate has
-    standard deviation sqrt(x'Wx), and the n-th part of a normal lies above Phi^-1(1 - 1/n).
-
-    `weights` has shape (m * k,). `matrix`, shape (s, m * k): Bloom filters of some of the
-    candidates. `n_candidates`: n.
-    """
-    z = max(_passed_by_one(n_candidates), 1.0)
-    typical = float(np.median(np.asarray(matrix @ weights)))
-    return z * float(np.sqrt(typical))
 
 
 def _passed_by_one(n: int) -> float:

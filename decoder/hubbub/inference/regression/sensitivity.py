@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
-from hubbub.inference.arrays import FloatArray, SparseMatrix
+from hubbub.inference.arrays import SparseMatrix
 from hubbub.inference.counts import BitEstimates
 from hubbub.inference.regression.estimates import CandidateEstimates
 from hubbub.inference.regression.model import Fit, unknown_column
@@ -66,21 +66,15 @@ def threshold_z(null: HashNull, level: float) -> float:
 
     Infinite if no score is that rare: there are too few cohorts for such a small level.
     """
-    return float(thresholds_z(null, np.log(level)))
-
-
-def thresholds_z(null: HashNull, log_levels: FloatArray | float) -> FloatArray:
-    """Return the same for many levels.
-
-    `null`: the distribution of an absent string's total, as of `threshold_z`. `log_levels`: ln of
-    the chance that it does.
-    """
+    log_level = float(np.log(level))
     distribution = null.standardised()
     if distribution is None:
-        return np.where(log_levels >= null.log_smallest(), z_scores(np.asarray(log_levels)), np.inf)
+        possible = log_level >= null.log_smallest()
+        return float(z_scores(np.array(log_level))) if possible else np.inf
     z, log_tails = distribution
-    needed = np.interp(-np.asarray(log_levels), -log_tails, z)
-    return np.where(log_levels < log_tails[-1], np.inf, needed)
+    if log_level < log_tails[-1]:
+        return np.inf
+    return float(np.interp(-log_level, -log_tails, z))
 
 
 def largest_shift(fit: Fit, bits: BitEstimates, params: RapporParams, share: float) -> float:

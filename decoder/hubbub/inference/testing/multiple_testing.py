@@ -70,24 +70,15 @@ def counted_tests(
     Wainwright, Jordan 2019, section 3).
     """
     total = n_candidates or len(log_p)
-    if log_weights is not None:
-        weights = np.exp(log_weights)
-        absent = float(weights[log_p > LOG_HALF].sum()) + max(total - float(weights.sum()), 0.0)
-        return number_of_tests(absent, total, correction, float(weights.max()))
-    above = int(np.count_nonzero(log_p > LOG_HALF)) + total - len(log_p)
-    return number_of_tests(above, total, correction)
-
-
-def number_of_tests(
-    above: float,
-    n_candidates: int,
-    correction: Correction,
-    largest: float = 1.0,
-) -> float:
-    """Return the same from how many of the candidates, or what weight, have p-values above 1/2."""
     if correction is Correction.BONFERRONI:
-        return float(n_candidates)
-    return min((largest + above) / _HALF, float(n_candidates))
+        return float(total)
+    if log_weights is None:
+        largest, above = 1.0, float(np.count_nonzero(log_p > LOG_HALF)) + total - len(log_p)
+    else:
+        weights = np.exp(log_weights)
+        largest = float(weights.max())
+        above = float(weights[log_p > LOG_HALF].sum()) + max(total - float(weights.sum()), 0.0)
+    return min((largest + above) / _HALF, float(total))
 
 
 def log_q_values(
