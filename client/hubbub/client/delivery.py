@@ -1,4 +1,4 @@
-"""What happens between memory, disk and collector, a step at a time.
+"""Deliver recordings from memory to disk and from disk to the collector, step by step.
 
 `DeliveryLoop` stores what was recorded, and decides what is sent when. It knows the disk and the
 clock but neither network nor threads: two threads of `telemetry` drive it, one that stores and one
@@ -80,7 +80,7 @@ class DeliverySettings(NamedTuple):
 
 
 class Fetch(enum.Enum):
-    """What is to be done instead of sending a batch."""
+    """A document to fetch instead of sending a batch."""
 
     SWITCH = "ask for the switch"
 
@@ -137,7 +137,7 @@ class DeliveryLoop:
         self._not_before = self._asked_to_wait_until = 0.0
         self._batch_due: float | None = None
 
-    # What the driver notes, and asks before it waits; under the recorder's lock.
+    # For the driver, under the recorder's lock.
 
     def close(self, reason: str | None = None) -> None:
         """End storing and sending, and, if there is a reason, recording."""
@@ -174,7 +174,7 @@ class DeliveryLoop:
         return bool(self.recorder.pending) or self.withdrawn or self.closed
 
     def is_time_to_store(self) -> bool:
-        """Whether not to wait for more recordings."""
+        """Whether to store without waiting for more recordings."""
         is_full = len(self.recorder.pending) >= self.settings.batch_size
         return is_full or self.is_flushing or self.withdrawn or self.closed
 
@@ -236,7 +236,7 @@ class DeliveryLoop:
             secret,
             origin=settings.origin,
             max_bytes=settings.max_outbox_bytes,
-            # Twice, for a batch may go out once more as JSON, as `HttpSender` says.
+            # Twice, because `HttpSender` may send a batch once more as JSON.
             lease_seconds=2 * (settings.connect_timeout + settings.read_timeout) + _LEASE_MARGIN,
             switch_key=settings.switch_key,
             patience=patience,
@@ -353,7 +353,7 @@ class DeliveryLoop:
             account = load_account(connection, registry)
             before, switch = account.copy(), outbox.switch(connection)
 
-            # What is off, or may not be reported today, isn't charged.
+            # Recordings that are off, or may not be reported today, aren't charged.
             due, refused = self._due(connection, switch, account, recordings, now)
             charges = account.charge(round_robin(due))
             charges.refused.update(refused)

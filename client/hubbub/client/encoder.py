@@ -2,7 +2,7 @@
 
 With ``memory = "value"`` the permanent response is a pure function of (secret, metric, cohort,
 true bits), so RAPPOR's memoization needs no storage; with ``memory = "period"`` it is drawn from
-the operating system and stored. The instantaneous response is drawn anew each time; where an answer
+the operating system and stored. The instantaneous response is drawn each time; where an answer
 is reported once, it is the only one, and nothing of the answer is stored. Subsets and windows draw
 a whole report at once: one coin decides whether it holds the value, and unbiased integers choose
 among the rest. Invariant: values and true bits are neither stored nor logged, permanent bits

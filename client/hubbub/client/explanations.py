@@ -15,7 +15,7 @@ from hubbub.protocol.metrics import Metric, Subset, Window
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import Report
 
-_LARGEST_ODDS = 1e6  # beyond it there is no protection, and more digits say no more
+_LARGEST_ODDS = 1e6  # beyond it there is no protection, and more digits mean nothing
 
 
 def describe_preview(

@@ -1,4 +1,4 @@
-"""What apps may ask of any telemetry: the real clients and the doubles for tests satisfy this.
+"""The interface that the real clients and the doubles for tests satisfy.
 
 An app that annotates its parameters with these protocols can take `Telemetry` in production and
 `hubbub.client.testing.RecordingTelemetry` in its tests, and a type checker ensures that both fit.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Status(NamedTuple):
-    """What a `Telemetry` has done so far in this process.
+    """Counters of a `Telemetry` in this process.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Status(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """What `record` would send for a value.
+    """The report that `record` would send for a value.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Preview(NamedTuple):
 
 
 class TelemetryProtocol(Protocol):
-    """What needs no waiting, and is the same with threads and with asyncio; see `Telemetry`."""
+    """The methods that never wait, the same with threads and asyncio; see `Telemetry`."""
 
     def record(self, metric: str, value: Value) -> None: ...
     def status(self) -> Status: ...

@@ -1,4 +1,4 @@
-"""What a client has answered, what that cost, and which answer a recording reports.
+"""A client's answers, their privacy cost, and the choice of the answer that is reported.
 
 An answer (a distinct value, a period, a one-time report) is paid for as a whole when it is
 admitted, so that reporting it again never fails. Invariant: whether a client is silent depends on
@@ -40,7 +40,7 @@ _TOLERANCE = 1 + 1e-9
 
 
 class AnswerKey(NamedTuple):
-    """Which answer: of which metric's version, and which value (a digest) or period (a number)."""
+    """An answer's metric, version, and value (a digest) or period (a number)."""
 
     metric: str
     version: int
@@ -54,7 +54,7 @@ class LedgerRow(NamedTuple):
     reports: int
     epsilon_report: float  # as they were when it was admitted
     price: float
-    # Whether it followed another value of the same metric; if not, only times decided on it.
+    # It followed another value of the same metric; if not, only times decided on it.
     changed: bool
 
     def spent(self, metric: Metric | None) -> float:
@@ -71,7 +71,7 @@ class LedgerRow(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """What becomes of a recording."""
+    """The outcome of a recording."""
 
     AGAIN = "reports an answer that was admitted before"
     NEW = "admits an answer"
@@ -81,7 +81,7 @@ class Verdict(enum.Enum):
 
 
 class MetricSpending(NamedTuple):
-    """What a client spent on one version of a metric.
+    """The privacy budget that a client spent on one version of a metric.
 
     Attributes
     ----------
@@ -91,11 +91,11 @@ class MetricSpending(NamedTuple):
         Distinct values, periods, or one-time reports that were admitted.
     reports : int
     epsilon : float
-        What these reports reveal, together, of histories that change at the same times.
+        Bound on what these reports reveal, together, of histories that change alike.
     epsilon_any_history : float
         The same of any histories: infinite if some were made while a change would have been seen.
     committed : float
-        What was paid for: all prices, however few reports there were so far.
+        All prices paid, however few reports there were so far.
     """
 
     metric: str
@@ -316,7 +316,7 @@ class Recording(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What becomes of a recording."""
+    """The answer that a recording reports, or the reason why it has none."""
 
     verdict: Verdict
     cached: CachedResponse  # the answer to report, unless it is refused
@@ -324,7 +324,7 @@ class Decision(NamedTuple):
 
 
 class Charges(NamedTuple):
-    """What became of recordings."""
+    """The answers charged for recordings, and the refusals."""
 
     admitted: list[CachedResponse]  # the answer to report of each that wasn't refused, in order
     # How many of these report an earlier answer, because there was no room for another value.
@@ -396,7 +396,7 @@ class Account:
             number = self.ledger.count(name, cached.answer.version) + 1
             key = number.to_bytes(_NUMBER_BYTES, "big")
             cached = cached._replace(answer=cached.answer._replace(key=key))
-        # Whether there is room for it.
+        # Is there room for it?
         last = self.memory.get(name)
         verdict, refusal = self.ledger.judge(cached.answer, answered=last is not None)
         if verdict is Verdict.STALE and last is not None:

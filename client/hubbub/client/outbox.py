@@ -67,14 +67,14 @@ PATIENCE = 5.0
 
 CONSEQUENCE = (
     "nothing is sent, because what this client has spent of its privacy is no longer known; "
-    "forget() starts anew"
+    "forget() starts a new account"
 )
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 3600.0  # seconds until an unknown metric is tried again
 _ITEMS_A_TURN = 64  # far less than the interpreter's 5 ms of work
 _PAUSE_SECONDS = 1e-6  # any sleep lets others run; it lasts as short as the system can make it
 _NUMBERS = 2**32  # a holder is a process id and, below that, the number of one of its outboxes
 _ROW_BYTES = 64
-"""What a report takes on disk besides its metric's name and its record: 60 to 68 bytes, measured as
+"""A report's bytes on disk besides its metric's name and its record: 60 to 68, measured as
 the growth of the file by 10,000 reports."""
 _SIZE = f"length(metric) + length(slice) + length(record) + {_ROW_BYTES}"
 _SPOOLED = "FROM reports WHERE batch IS NULL AND origin = ? AND NOT put_off(metric, version, ?)"
@@ -314,8 +314,8 @@ class Outbox:
         batch.
         """
         with self.transaction() as connection:
-            # What is too old goes, what the collector doesn't know yet stands aside, and the rest
-            # is put into batches while there is enough of it.
+            # Delete old reports, set aside those that the collector doesn't know yet, and put the
+            # rest into batches while there is enough of it.
             self._trim(connection, now)
             blocked = self._separate_waiting(connection, now)
             switch = self.switch(connection)
@@ -508,7 +508,7 @@ class Outbox:
         ).fetchall()
         insert = "INSERT INTO batches (origin) VALUES (?)"
         key = connection.execute(insert, (self.origin,)).lastrowid
-        # As many as fit into a body, even as JSON, which is the longer form.
+        # Take as many as fit into a body, even as JSON, which is longer.
         room = MOST_BYTES - EMPTY_BODY_BYTES
         taken: list[tuple[int | None, int]] = []
         for row, metric, slice_, size in rows:
@@ -562,7 +562,7 @@ class Outbox:
             return
         leased = self._leased(connection, now)
         query = f"SELECT id, batch, created, {_SIZE}, metric, version FROM reports ORDER BY id"  # noqa: S608
-        # What the collector doesn't know makes room for what it does.
+        # Reports that the collector doesn't know make room for those that it does.
         rows = sorted(
             connection.execute(query), key=lambda row: not self._is_put_off(row[4], row[5], now)
         )
@@ -741,7 +741,7 @@ def _connect(path: Path, patience: float) -> sqlite3.Connection:
         check_same_thread=False,  # it is closed by the thread that forks
     )
     try:
-        # What is committed survives a power cut: the journal's removal is durable, too.
+        # Commits survive a power cut: the journal's removal is durable, too.
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA temp_store = MEMORY")  # no copy in another directory

@@ -76,7 +76,7 @@ _FINAL = frozenset({EXPIRED, NOT_CHOSEN, SWITCHED_OFF, NOT_SAMPLED})
 
 
 class _PreparedMetric(NamedTuple):
-    """What `record` needs to know of a metric."""
+    """The state of a metric that `record` needs."""
 
     encoder: Encoder
     ends: float

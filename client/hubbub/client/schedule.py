@@ -1,4 +1,4 @@
-"""What a client is asked at a moment: its periods, its metric of a group, samples and the switch.
+"""The metrics that a client reports now: its periods, its groups, samples and the switch.
 
 All follow from the client's secret, so that all processes agree. Invariants: none depends on a
 value, so a client's silence reveals nothing about its answers; periods begin on days that are
@@ -94,7 +94,7 @@ def sample_draw(metric: str, application: str, secret: bytes, period: int | None
 
 
 class Switch:
-    """What is off for one client.
+    """The metrics that are off for one client.
 
     `secret`: the client's, which decides its samples. `asked`: when it was asked for
     last, in seconds since the epoch.

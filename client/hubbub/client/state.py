@@ -47,7 +47,7 @@ from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
 from hubbub.protocol.registry import Registry
 
 _FILE = "secret"
-_REMEDY = "nothing is sent; forget() starts this client's privacy account anew"
+_REMEDY = "nothing is sent; forget() starts a new privacy account"
 _FORMAT = re.compile(rb"hubbub-secret-1 ([0-9a-f]{64}) ([0-9a-f]{16})\n")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -58,7 +58,7 @@ _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 
 class State(NamedTuple):
-    """What a client starts with."""
+    """A client's secret and account."""
 
     secret: bytes
     account: Account

@@ -1,4 +1,4 @@
-"""What an app calls: `Telemetry(...).record("homepage", url)`.
+"""The client that apps call: `Telemetry(...).record("homepage", url)`.
 
 Two daemon threads deliver, which start with the first report: one stores, the other sends. Event
 loops use the same threads: `AsyncTelemetry` awaits what `Telemetry` waits for. Values are encoded
@@ -112,7 +112,7 @@ class BaseTelemetry:
                 "read_timeout": read_timeout,
             },
         )
-        # What can't work is refused before anything is opened.
+        # Refuse impossible settings before anything is opened.
         if not 1 <= batch_size <= max_pending:
             raise ValueError(f"batch_size = {batch_size}: must be between 1 and max_pending")
         with no_fork():
@@ -187,7 +187,7 @@ class BaseTelemetry:
         """Return counters and, if recording is off, the reason; waits for nothing."""
         recorder = self._recorder
         with recorder.changed:
-            # What is on disk when this is closed is left to the next run.
+            # Reports on disk when this is closed are left to the next run.
             is_usable = recorder.disabled in {None, CLOSED}
             return Status(
                 recorded=recorder.recorded,
@@ -526,8 +526,8 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         The key that the collector demands from this app. It comes with the app, so it identifies
         the app and not the user; it is sent with each batch, and never logged.
     dimensions : mapping of str to str, optional
-        What reports say about the app, in the clear, such as its platform; those that metrics.toml
-        names. A value that it doesn't list is "other", or with `development` an error.
+        Facts about the app that reports carry in the clear, such as its platform, as named in
+        metrics.toml. A value that it doesn't list is "other", or with `development` an error.
     switch : str or bool, optional
         Where to ask, at most once a day and only when something is sent anyway, whether metrics are
         off for now: an address, or True for the collector's own. By default nothing is asked. It
@@ -606,15 +606,15 @@ class AsyncTelemetry(BaseTelemetry):  # its constructor is the base's: numpydoc 
     """
 
     async def flush(self, timeout: float = 10.0) -> bool:
-        """As `Telemetry.flush`."""
+        """See `Telemetry.flush`."""
         return await _off_loop(self._flush, timeout)
 
     async def close(self, timeout: float = EXIT_SECONDS) -> None:
-        """As `Telemetry.close`; goes on if it is cancelled."""
+        """See `Telemetry.close`; goes on if it is cancelled."""
         await _off_loop(self._close, timeout)
 
     async def forget(self) -> str:
-        """As `Telemetry.forget`."""
+        """See `Telemetry.forget`."""
         return await _off_loop(self._forget)
 
     async def __aenter__(self) -> Self:

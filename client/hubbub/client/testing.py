@@ -26,7 +26,7 @@ _NO_FOLDER = os.devnull  # nothing can be made in it
 
 
 class _Double(BaseTelemetry):
-    """What both doubles share; see `RecordingTelemetry`."""
+    """Base of both doubles; see `RecordingTelemetry`."""
 
     _account: Account
     _throwaway_secret: bytes

@@ -41,7 +41,7 @@ _KEY_STATUSES = frozenset({401, 403})
 """Unauthorized, forbidden: RFC 9110, sections 15.5.2 and 15.5.4."""
 _ADDRESS_STATUSES = frozenset({404, 405})  # not found, method not allowed: another service answers
 _UNKNOWN_FORM_STATUSES = frozenset({400, 403, 406, 415})
-"""What collectors, or firewalls before them, answer to a media type that they don't know."""
+"""Answers of collectors, or of firewalls before them, to an unknown media type."""
 _PROXY_LOGIN = 407  # comes from a proxy, not from the collector
 _RETRY_STATUSES = frozenset({_PROXY_LOGIN, 408, 429})
 """Timeout and too many requests: refusals of this moment, not of the batch."""
@@ -51,7 +51,7 @@ _BEARER_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 
 
 class Outcome(enum.Enum):
-    """What became of an attempt."""
+    """The outcome of an attempt."""
 
     DELIVERED = "delivered"
     RETRY = "retry"
@@ -71,7 +71,7 @@ class DeliveryFailure(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What an attempt resulted in."""
+    """The result of an attempt."""
 
     outcome: Outcome
     retry_after: float | None = None  # seconds for which the server asks not to be called
@@ -106,7 +106,7 @@ def origin_of(endpoint: str) -> str:
 
 
 def is_in_the_clear(address: str) -> bool:
-    """Whether what goes to an address can be read on the way: plain http, not to this machine."""
+    """Whether requests to an address can be read on the way: http, not to this machine."""
     parts = urlsplit(address)
     host = (parts.hostname or "").rstrip(".")
     is_local = host in {"localhost", "::1"} or host.endswith(".localhost")
@@ -120,7 +120,7 @@ def check_ingest_key(key: str | None) -> None:
 
 
 class BatchRequest(NamedTuple):
-    """What goes over the wire."""
+    """The bytes and headers of a batch."""
 
     data: bytes
     headers: dict[str, str]  # nothing about the machine

@@ -1,4 +1,4 @@
-"""What all sides share: parameters, metric types, registry, Bloom hashing, reports and records.
+"""Parameters, metric types, registry, hashing and records that client and servers share.
 
 docs/protocol describes it with test vectors. Importing a module costs no more than the standard
 library and mmh3; only `records`, which stores and decoders use, needs numpy.

@@ -49,7 +49,7 @@ def _exit_on_interrupt(_number: int, frame: FrameType | None) -> None:
 
 
 def explain_missing_packages(extra: str) -> None:
-    """Say how to install a package that isn't found, wherever it is first imported."""
+    """Show how to install a missing package, wherever it is first imported."""
     show = sys.excepthook
 
     def explain(

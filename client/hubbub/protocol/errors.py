@@ -1,4 +1,4 @@
-"""What can be wrong with a parameter, a metric or a value, and the words of messages.
+"""Errors in parameters, metrics and values, and helpers that word their messages.
 
 Every message names the field, the value found (but never a recorded one) and what was expected.
 """
@@ -110,7 +110,7 @@ class MetricError(HubbubError, ValueError):
 
     @property
     def faults(self) -> tuple[MetricError, ...]:
-        """What is wrong, each thing for itself."""
+        """The faults, one by one."""
         return (self,)
 
 
@@ -123,7 +123,7 @@ class RegistryError(MetricError):
 
     @property
     def faults(self) -> tuple[MetricError, ...]:
-        """What is wrong, each thing for itself."""
+        """The faults, one by one."""
         return self._faults
 
 
@@ -178,7 +178,7 @@ class UnavailableError(HubbubError):
     """The client's state can't be read or written for now (in use, disk full): try again later."""
 
     is_busy = False
-    """Whether another process has it in use."""
+    """Whether another process is using it."""
 
 
 def counted(number: int, noun: str) -> str:

@@ -39,7 +39,7 @@ ADDRESS = (
 
 
 class Key(NamedTuple):
-    """What a key may hold."""
+    """The values that a key may hold."""
 
     # Takes where the key is and its value, and refuses that with a `MetricError`.
     check: Callable[[str, Any], object]
@@ -48,7 +48,7 @@ class Key(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """What makes a clause hold: one of the keys has its value, or (`otherwise`) none has."""
+    """A clause holds if one of the keys has its value, or (`otherwise`) if none has."""
 
     cases: tuple[tuple[str, str], ...]
     otherwise: bool = False

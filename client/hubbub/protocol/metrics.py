@@ -1,6 +1,6 @@
 """A metric: one registered question to the population, how answers are blurred, and their cost.
 
-A `Response` says how a value's bits are blurred, and what that promises. `UNARY` gives every bit
+A `Response` defines how a value's bits are blurred, and what that promises. `UNARY` gives every bit
 independent noise, once or twice: it is RAPPOR. `Subset` and `Window` draw a whole report at once,
 from as many cells as there are categories or outputs, and can be asked once per answer only.
 Invariant: a response's epsilon is that of the very doubles by which clients draw, rounded up.
@@ -278,12 +278,12 @@ class Metric(NamedTuple):
 
     @property
     def price(self) -> float:
-        """What an admitted answer costs, however often it is reported."""
+        """The cost of an admitted answer, however often it is reported."""
         return self.epsilon_report if self.reports_once else self.epsilon_permanent
 
     @property
     def reserve(self) -> float:
-        """What it costs at most if only times decide: one answer, or one each period."""
+        """The most it costs if only times decide: one answer, or one each period."""
         return self.price * (self.max_periods if self.memory == "period" else 1)
 
     @property

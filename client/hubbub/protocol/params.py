@@ -25,7 +25,7 @@ MOST_BITS = 4096
 """The largest k: a report is at most 512 bytes."""
 MOST_HASHES = 8
 MOST_COHORTS = 65_535
-"""What two bytes can number; types may allow fewer."""
+"""The most that two bytes can number; types may allow fewer."""
 COHORT_BYTES = 2
 """A record is the cohort (unsigned, little-endian) followed by the k/8 bytes of bits."""
 
@@ -186,7 +186,7 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
 
     @property
     def epsilon_permanent_of_a_bit(self) -> float:
-        """As `epsilon_permanent`, of values that differ in one bit: the worse of its two outcomes.
+        """`epsilon_permanent` for values that differ in one bit: the worse of its two outcomes.
 
         max(ln((1 - f1) / f0), ln((1 - f0) / f1)).
         """
@@ -197,7 +197,7 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
 
     @property
     def epsilon_report_of_a_bit(self) -> float:
-        """As `epsilon_report`, of values that differ in one bit: the worse of its two outcomes.
+        """`epsilon_report` for values that differ in one bit: the worse of its two outcomes.
 
         max(|ln(q*/p*)|, |ln((1 - p*)/(1 - q*))|).
         """
@@ -226,7 +226,7 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
         return _rounded_up(self.h * abs(most - least))
 
     def epsilon_after_of_a_bit(self, reports: int) -> float:
-        """As `epsilon_after`, of values that differ in one bit: max(|ln r(t)|, |ln r(s)|)."""
+        """`epsilon_after` for values that differ in one bit: max(|ln r(t)|, |ln r(s)|)."""
         return _rounded_up(max(map(abs, self._log_ratios(reports))))
 
     def _log_ratios(self, reports: int) -> tuple[Decimal, Decimal]:

@@ -35,7 +35,7 @@ _MULTIPLIER, _FOLD = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 class SetBits(NamedTuple):
-    """Which bits of a report are plausible."""
+    """The plausible set bits of a report."""
 
     low: int  # the plausible numbers of set bits, both ends included
     high: int
@@ -159,7 +159,7 @@ def cohort_balance(reports: NDArray[np.int64], alarm: float) -> CohortSpread:
 
 
 class Repeats(NamedTuple):
-    """What a sample shows of reports that are equal to the bit."""
+    """Identical reports that a sample contains."""
 
     # False if honest reports may repeat so often under these parameters that repeats prove nothing.
     assessed: bool

@@ -253,11 +253,10 @@ def _word(bits: NDArray[np.uint8], byte: int) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class KeptCounts:
-    """What is kept of reports that are forgotten."""
+    """Counts that are kept when reports are forgotten."""
 
     counts: CohortCounts
-    # Shape (k + 1,); reports with each number of set bits: what is looked at to find improbable
-    # ones.
+    # Shape (k + 1,); reports with each number of set bits, to find improbable ones.
     set_bits: _IntArray
 
     def __add__(self, other: KeptCounts) -> KeptCounts:

@@ -302,7 +302,7 @@ def _read_metric(
         wrong = {fault.field for fault in faults.found}
         return wrong.isdisjoint({where, *(f"{where}.{key}" for key in keys_read)})
 
-    # Which keys there are, and each by itself.
+    # Check each key by itself.
     with faults.collected():
         keys.check_metric(name, table)
     if not isinstance(table, dict):
@@ -311,7 +311,7 @@ def _read_metric(
     of_type = METRIC_TYPES.get(table["type"]) if isinstance(table.get("type"), str) else None
     is_whole = are_right(keys.READ_TOGETHER)
 
-    # What several keys make wrong.
+    # Check keys that depend on each other.
     memory: Memory = "value"
     if are_right(("mode", "memory")):
         with faults.collected():
@@ -333,7 +333,7 @@ def _read_metric(
         with faults.collected():
             named = _dimensions(where, table, dimensions)
 
-    # What the parameters would have refused, had they been made.
+    # Report limits that the parameters would have refused, had they been made.
     for key, most in (("h", MOST_HASHES), ("m", MOST_COHORTS)):
         if faults.found and key in table and are_right((key,)):
             with faults.collected():

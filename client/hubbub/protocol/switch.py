@@ -47,7 +47,7 @@ _SHOWN = 80  # characters of a value in a message
 
 
 class Rate(NamedTuple):
-    """Which share of clients reports a metric."""
+    """The share of clients that report a metric."""
 
     metric: str
     version: int | None  # none: all versions
@@ -55,7 +55,7 @@ class Rate(NamedTuple):
 
 
 class SwitchDocument(NamedTuple):
-    """What is off."""
+    """The rates of metrics that are off or sampled."""
 
     application: str  # the registry's: others don't obey it
     issued: str  # UTC, such as "2026-11-27T09:30:00Z"; a later document has a greater text

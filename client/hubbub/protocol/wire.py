@@ -27,7 +27,7 @@ FORMAT = 1
 """The first byte; another arrangement of the bytes would have another."""
 ID_BYTES = 16  # 128 bits: batches of all clients of all time have different ids
 HEAD_BYTES = 1 + ID_BYTES + 2
-"""What precedes the sections: format, batch id, number of sections."""
+"""Before the sections: format, batch id, number of sections."""
 COUNT_BYTES = 2
 """A section's number of records, between its head and them."""
 FIXED_HEAD_BYTES = 1 + 4 + 2
@@ -69,7 +69,7 @@ class Report(NamedTuple):
 
     @property
     def record(self) -> bytes:
-        """As it is stored and sent: the cohort, 2 bytes little-endian, then the bits."""
+        """The bytes stored and sent: the cohort, 2 bytes little-endian, then the bits."""
         return self.cohort.to_bytes(COHORT_BYTES, "little") + self.bits
 
 

@@ -17,7 +17,7 @@ import { periodAt } from "./schedule.js";
 import { updaterOf } from "./storage.js";
 
 const FORMAT = "hubbub-javascript-state-2";
-const REMEDY = "nothing is sent; forget() starts this client's privacy account anew";
+const REMEDY = "nothing is sent; forget() starts a new privacy account";
 const encoder = new TextEncoder();
 
 /**

@@ -1,4 +1,4 @@
-"""What every metric type is: a class that turns values into bits, and says what that promises.
+"""The base of metric types: a class that turns values into bits and states their privacy.
 
 A type turns a value into the integer whose set bits the two responses then blur. Invariants: the
 same value gives the same bits everywhere and always (docs/protocol, section 3), and no message
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hubbub.protocol.params import RapporParams
 
 Value = str | bool | int | float | SupportsFloat | Mapping[str, object]
-"""What apps may record. `SupportsFloat` stands for other numbers (numpy's scalars, Decimal); a
+"""Values that apps may record. `SupportsFloat` stands for other numbers (as of numpy or Decimal); a
 mapping has the fields of a joint metric, whose types are checked when it is recorded."""
 
 

@@ -35,7 +35,7 @@ FIELD_TYPES: dict[str, type[FieldType]] = {
     "ordinal": OrdinalType,
     "string": StringType,
 }
-"""What a field can be, by name."""
+"""Field types by name."""
 FIELD_KEYS: dict[str, tuple[str, ...]] = {
     "enum": ("categories", "other"),
     "boolean": (),

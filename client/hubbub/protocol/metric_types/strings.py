@@ -34,11 +34,11 @@ MAX_VALUE_BYTES = 65_536  # the protocol's bound (section 2): hashing stays belo
 _MASK = 0xFFFFFFFF  # arithmetic modulo 2^32
 _FIRST_WORDS = struct.Struct("<II").unpack_from
 MOST_COHORTS_OF_STRINGS = 1024
-"""The decoder has m k equations; more cohorts cost memory and tell candidates apart no better."""
+"""The decoder has m k equations; more cohorts cost memory and separate candidates no better."""
 MOST_STEPS = 8
 """Each step has its own clients: with eight, an eighth of them."""
 LONGEST_STEP = 64
-"""What is longer differs before its 64th byte, and the last step asks the whole text."""
+"""Longer strings differ before their 64th byte, and the last step asks the whole text."""
 TERMINATOR = b"\xff"
 """Follows a value where it is cut: no UTF-8 has this byte, so "at" isn't the beginning of "ate"."""
 
