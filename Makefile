@@ -39,7 +39,7 @@ $(RUNS): pyproject.toml constraints.txt
 	$(call install,simulations)
 	@touch $@
 
-demo: $(RUNS)  ## half a million simulated clients, a real collector, a real decoder (about 2 minutes)
+demo: $(RUNS)  ## half a million simulated clients, a real collector, a real decoder (about 3 minutes)
 	$(BIN)/hubbub-simulate demo --output out/demo
 
 demo-watch: $(RUNS)  ## a month of results of an app whose release breaks one platform; out/demo-watch/results/index.html (about a minute)
