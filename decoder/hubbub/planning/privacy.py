@@ -551,8 +551,9 @@ def _findings(
         return
     reserve, changes = figures["lifetime_reserve"], figures["lifetime_changes"]
     text = (
-        f"Of lifetime_epsilon = {lifetime:g}, {_number(reserve)} is reserved for what depends "
-        f"on times alone ({reserve.theorem}); {_number(changes)} is left for values that change."
+        f"{_number(reserve)} of lifetime_epsilon = {lifetime:g} is reserved for answers whose "
+        f"price depends on no value ({reserve.theorem}); {_number(changes)} is left for values "
+        "that change."
     )
     yield Finding("lifetime_reserve", "", text, reserve.value)
     if reserve.value > lifetime:
