@@ -118,7 +118,7 @@ from hubbub.inference.likelihood.choice import (
     cost_terms as cost_terms,
     expected_seconds as expected_seconds,
     is_worthwhile as is_worthwhile,
-    surer as surer,
+    lower_error as lower_error,
     variance_gain as variance_gain,
 )
 from hubbub.inference.likelihood.decoding import (
@@ -166,10 +166,10 @@ from hubbub.inference.open_strings.decoding import (
 )
 from hubbub.inference.open_strings.endings import (
     LONGEST_END as LONGEST_END,
-    TaughtEnds as TaughtEnds,
+    LearnedSuffixes as LearnedSuffixes,
     ends_of as ends_of,
     family_of as family_of,
-    taught_ends as taught_ends,
+    learned_suffixes as learned_suffixes,
     whole_in as whole_in,
 )
 from hubbub.inference.open_strings.extension import Extensions as Extensions, extend as extend
@@ -179,7 +179,7 @@ from hubbub.inference.open_strings.letters import (
     contexts_at as contexts_at,
     state_after as state_after,
 )
-from hubbub.inference.open_strings.mixture import Mixture as Mixture, Unfamiliar as Unfamiliar
+from hubbub.inference.open_strings.mixture import Mixture as Mixture, UniformModel as UniformModel
 from hubbub.inference.open_strings.prefixes import (
     Prefixes as Prefixes,
     all_beginnings as all_beginnings,
@@ -191,8 +191,8 @@ from hubbub.inference.open_strings.search import (
     propose as propose,
 )
 from hubbub.inference.open_strings.steps import (
+    RetainedPrefixes as RetainedPrefixes,
     StepReports as StepReports,
-    Survivors as Survivors,
     offset_words as offset_words,
     step_reports as step_reports,
 )
@@ -277,9 +277,9 @@ from hubbub.inference.testing.intervals import (
     selection_bias as selection_bias,
 )
 from hubbub.inference.testing.looks import (
-    EveryLook as EveryLook,
-    Looks as Looks,
-    OneLook as OneLook,
+    AlwaysValid as AlwaysValid,
+    FixedSample as FixedSample,
+    SequentialTest as SequentialTest,
     after_marking as after_marking,
     scale_of as scale_of,
 )

@@ -47,7 +47,7 @@ REPORTS_A_CLIENT = 100
 
 @dataclass(frozen=True, slots=True)
 class AnomalyReport:
-    """What the records show."""
+    """Anomalies found in the records."""
 
     alarm: float  # chance of each kind of false alarm, over all of the records
     bits: int  # k and m

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 RealArray = npt.NDArray[np.floating[Any]]
-"""Of single or double precision."""
+"""Single or double precision."""
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]

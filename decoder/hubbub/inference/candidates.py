@@ -50,7 +50,7 @@ _HASHED_AT_ONCE = 8_192
 # Half a megabyte of 64-bit positions, and what is read at them, stay in a core's cache; speed alone
 # depends on it.
 _CHUNK_NUMBERS = 2**16
-# Of strings with many hashes so few take more: a loop over fewer costs its beginning.
+# Strings with many hashes are read so few at a time: a loop over fewer costs its start.
 _FEW_AT_ONCE, _MOST_NUMBERS = 32, 2**18
 
 
@@ -352,7 +352,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """Which bits each candidate sets."""
+    """The bits that each candidate sets."""
 
     # Shape (n, m * k); row of a candidate: its Bloom filters in all cohorts, side by side.
     matrix: SparseMatrix

@@ -6,7 +6,7 @@ The pooled share (n_1 s_1 + n_2 s_2) / (n_1 + n_2) and the difference s_2 - s_1 
 where a report's noise is the same in both groups, whatever their sizes; so what is found by the one
 has an unbiased other, and no interval has to be corrected for the selection.
 
-Invariant: of each row, the difference is that of the two shares beside it.
+Invariant: each row's difference is that of its two shares.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from hubbub.inference.regression.model import (
 )
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE
-from hubbub.inference.testing.looks import EveryLook, Looks, OneLook, scale_of
+from hubbub.inference.testing.looks import AlwaysValid, FixedSample, SequentialTest, scale_of
 from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
 from hubbub.protocol import Metric, NumberType, RapporParams, Window
 
@@ -146,7 +146,7 @@ def sample_ratio(groups: Groups, assigned: float, *, sequential: bool = False) -
     total, share = control + treatment, assigned / (1 + assigned)
     repeats = sum(each.repeats.clients * each.counts.total for each in groups) / total
     error = math.sqrt(repeats * total * share * (1 - share))
-    looks = EveryLook(scale_of(share * (1 - share))) if sequential else OneLook()
+    looks = AlwaysValid(scale_of(share * (1 - share))) if sequential else FixedSample()
     z = np.array((treatment - total * share) / error)
     p_value = math.exp(looks.log_p(z, np.array(error / total)))
     return SampleRatio(assigned, treatment / control, p_value)
@@ -191,11 +191,11 @@ def compare_strings(
     Both groups' bit rates y_g are fitted with the same weights W, by L = (X W X')^-1 X W, so that
     L (y_2 - y_1) is the difference of their shares. W is 1 / (v_1 + v_2 + tau^2), with the
     sampling variances v_g of the groups' rates and the excess variance tau^2 of the differences:
-    strings that nobody listed set their own bits in both groups, so that they scatter only as far
+    unlisted strings set their own bits in both groups, so that they scatter only as far
     as the groups have different ones. Variances also hold how the bits of one report are correlated
     (`correlated_bits`).
     """
-    looks = EveryLook(share_scale(candidates.params)) if sequential else OneLook()
+    looks = AlwaysValid(share_scale(candidates.params)) if sequential else FixedSample()
     found = pooled.largest_detected()
     names = tuple(candidates.strings[int(index)] for index in found)
     reports = _sizes(groups)
@@ -254,7 +254,7 @@ def _fitted_alike(
         alike = replace(fit, basis=basis, coefficients=share, weights=weights)
         clipped, n_reports = np.clip(share, 0.0, 1.0), group.counts.total
         drawn = group.repeats.sampling_variance(share, n_reports)
-        drawn -= clipped * (1 - clipped) / n_reports  # what each report drawn anew adds already
+        drawn -= clipped * (1 - clipped) / n_reports  # what each resampled report adds already
         more = correlated_bits(alike, each, params, covariance) + drawn
         found.append((share, with_correlation(noise, more), more))
     (first, of_first, more_first), (second, of_second, more_second) = found
@@ -289,7 +289,7 @@ def compare_categories(
     pooled = decode_categories(groups.together, metric, alpha=alpha, correction=correction)
     each = (estimate_categories(counts, metric, repeats) for counts, repeats in groups)
     found = [ShareEstimates(own.unbiased, own.std_error) for own in each]
-    looks = EveryLook(share_scale(metric.params)) if sequential else OneLook()
+    looks = AlwaysValid(share_scale(metric.params)) if sequential else FixedSample()
     return _of_each("category", pooled.categories, found, groups, pooled, alpha, correction, looks)
 
 
@@ -309,11 +309,11 @@ def compare_numbers(
     pooled = decode_numbers(groups.together, metric, alpha=alpha, correction=correction)
     each = (estimate_numbers(counts, metric, repeats) for counts, repeats in groups)
     found = [ShareEstimates(own.unbiased, own.std_error) for own in each]
-    looks: Looks = OneLook()
+    looks: SequentialTest = FixedSample()
     if sequential and isinstance(metric.type, NumberType) and isinstance(metric.response, Window):
         size = metric.type.high - metric.type.low
         units = np.array([size, size**2])[: len(pooled.statistics)]  # of a mean, and a variance
-        looks = EveryLook(number_scale(metric.response) * units)
+        looks = AlwaysValid(number_scale(metric.response) * units)
     return _of_each("statistic", pooled.statistics, found, groups, pooled, alpha, correction, looks)
 
 
@@ -329,7 +329,7 @@ def _of_each(
     pooled: Pooled,
     alpha: float,
     correction: Correction,
-    looks: Looks,
+    looks: SequentialTest,
 ) -> Comparison[Pooled]:
     control, treatment = found
     difference = ShareEstimates(
@@ -349,9 +349,9 @@ def _compared(
     correction: Correction,
     reports: tuple[int, int],
     pooled: Pooled,
-    looks: Looks,
+    looks: SequentialTest,
 ) -> Comparison[Pooled]:
-    """Test the differences, and put them beside what they are of."""
+    """Test the differences, and return them with their pooled estimates."""
     error = difference.std_error
     z = difference.value / error
     log_p = np.where(np.isnan(z), 0.0, looks.log_p(z, error))
@@ -366,7 +366,7 @@ def _compared(
     reach = looks.critical_z(_LOG_ERROR_RATE, error)
     low, high = difference.value + np.outer([-1.0, 1.0], reach * error)
     known = ~np.isnan(z)  # of what isn't, nothing is marked
-    found = looks.marked_ends(
+    found = looks.conditional_interval(
         np.where(known, np.abs(z), 0.0),
         np.where(known, error, 1.0),
         cutoff(count),
@@ -374,7 +374,7 @@ def _compared(
     )
     ends = np.sort(found * np.sign(z), axis=0) * error
     low[differs], high[differs] = ends[:, differs]
-    # Of t - r c, whatever r is, the mixture may have the scale sqrt((1 + r^2)/2): its time is then
+    # For t - r c, whatever r is, the mixture may have the scale sqrt((1 + r^2)/2): its time is then
     # between those of t and c alone, and its boundary below the larger one.
     wider = [
         looks.critical_z(_LOG_ERROR_RATE, math.sqrt(2) * each.std_error)
@@ -382,7 +382,7 @@ def _compared(
     ]
     least = (cutoff(1) - float(special.ndtri(1 - POWER))) * error
     widening = None
-    if isinstance(looks, EveryLook):
+    if isinstance(looks, AlwaysValid):
         widening = float(np.nanmedian(reach)) / Z_CONFIDENCE if len(names) else math.nan
     return Comparison(
         kind, names, control, treatment, difference, low, high,

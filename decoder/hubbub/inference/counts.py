@@ -68,7 +68,7 @@ class BitEstimates:
     # Shape (m, k); unbiased; may fall outside [0, 1]. Zero in cohorts without reports.
     rate: FloatArray
     reports: FloatArray  # shape (m, 1); n_c, the number of reports behind each row
-    # Of how many reports shares are asked for: these, or all of which these are a random part.
+    # The number of reports whose shares are asked for: these, or all that they are a sample of.
     collected: float
     # Shape (m, k), or 0.0; what is known of the rates, and taken out of `rate`: it adds to
     # variances alone.

@@ -42,14 +42,14 @@ LEAST_SQUARES, LIKELIHOOD = "least squares", "likelihood"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a reader must know in addition to the rows.
+    """Facts about a decoding beyond its rows.
 
     Attributes
     ----------
     detected : int
         Groups of candidates that set the same bits count once.
     indistinguishable : int
-        Candidates that set the same bits as another one and so can't be told apart.
+        Candidates that set the same bits as another one.
     method, method_reason : str
         "least squares" or "likelihood", and why.
     settled : bool
@@ -63,7 +63,7 @@ class Summary:
         selected.
     unlisted_share, unlisted_std_error : float
         Share of reports whose string isn't among the candidates; nan where rows are fewer than
-        three a candidate or don't tell all shares apart, and for more than 1,200 candidates.
+        three per candidate or don't determine all shares, and for more than 1,200 candidates.
     forged_share, forgery_shift : float
         If such a share of the reports were forged, how far an estimated share could move by it.
     information_spread : float
@@ -111,8 +111,8 @@ class Diagnostics:
     excess_deviation: float  # tau, the standard deviation of what unlisted strings add to a row
 
 
-class Beside(NamedTuple):
-    """What there is beside the candidates of a decoding."""
+class OtherTests(NamedTuple):
+    """Tests and rates besides those of a decoding's candidates."""
 
     # Shape (m, k), or 0.0; rates that other strings are known to have.
     known: FloatArray | float = 0.0
@@ -121,8 +121,8 @@ class Beside(NamedTuple):
     detected: int = 0  # how many others are detected, by tests at the same error rate
 
 
-NOTHING = Beside()
-"""Beside candidates that are all that is known of."""
+NO_OTHERS = OtherTests()
+"""For candidates that are all that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ class Decoding:
         Shares of the detected under the constraint that none is negative and all, with the unknown
         mass, are at most 1; 0 for others. For adding up and plotting: less noisy, but not unbiased.
     same_bits : CollisionGroups
-        Candidates that can't be told from an earlier one. Of each group all have the numbers of
-        the first, which are those of the group; its constrained share is the first one's alone.
+        Candidates with the same bits as an earlier one. All of a group have the numbers of the
+        first, which are the group's; the constrained share is the first one's alone.
     allowance : float
         By which q-values were raised because the model was searched for in the same reports.
     """
@@ -262,7 +262,7 @@ def decode(
     weights: FloatArray | None = None,
     collected: int | None = None,
     repeats: RepeatedReports = ONCE,
-    beside: Beside = NOTHING,
+    others: OtherTests = NO_OTHERS,
 ) -> Decoding:
     """Find which candidates are present, and how often.
 
@@ -280,13 +280,13 @@ def decode(
     correction : Correction
         Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
     weights : float64 array, shape (n,), optional
-        How much was expected of each candidate before these reports were seen, above 0.
+        The expected share of each candidate before these reports were seen, above 0.
     collected : int, optional
-        Of how many reports these are a random part, if they aren't all; shares are of those.
+        Number of reports of which these are a random part, if they aren't all; shares are of those.
     repeats : RepeatedReports
         How often the reports' clients have reported, and whose shares are asked for.
-    beside : Beside
-        What else is known of, and tested.
+    others : OtherTests
+        Strings known and tested besides the candidates.
 
     Raises
     ------
@@ -299,7 +299,7 @@ def decode(
 
     Examples
     --------
-    A thousand reports in each of eight cohorts, of two strings; nobody has the third:
+    A thousand reports in each of eight cohorts, of two strings; no client has the third:
 
     >>> import numpy as np
     >>> from hubbub.inference.candidates import bit_positions
@@ -320,7 +320,7 @@ def decode(
     if not candidates:
         raise CandidateError("candidates: must be at least one string, each once")
     # Counts -> rates of bits.
-    bits = estimate_bits(counts, params, collected).beyond(beside.known)
+    bits = estimate_bits(counts, params, collected).beyond(others.known)
     # Rates -> candidates that can be told apart there: those with the same bits are one.
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
     listed.check(params)
@@ -331,7 +331,7 @@ def decode(
     if weights is not None:
         of_groups = weights.copy()
         np.add.at(of_groups, same_bits.first, weights[same_bits.rows])
-        of_tests = 1.0 if beside.tests else float(of_groups[rows].mean())
+        of_tests = 1.0 if others.tests else float(of_groups[rows].mean())
         log_weights = np.log(of_groups[rows] / of_tests)
     # Candidates -> members of the model, and a test of each candidate in it.
     search = Search(
@@ -340,8 +340,8 @@ def decode(
         params,
         float(np.log(alpha)),
         correction,
-        tests=beside.tests,
-        elsewhere=beside.detected,
+        tests=others.tests,
+        elsewhere=others.detected,
         log_weights=log_weights,
     )
     # The digits that sums of many threads end in depend on how many there are.

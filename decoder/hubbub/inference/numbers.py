@@ -107,14 +107,14 @@ def least_second_moments(cells: int, window: int, chance: float) -> FloatArray:
 
 
 STATISTICS = ("mean", "variance")
-"""What is estimated, in order; the variance only where clients are asked for it."""
+"""Estimated quantities, in order; the variance only where clients are asked for it."""
 
 _MOST_VARIANCE = 0.25
-"""Of numbers in [0, 1]: half of them at each end."""
+"""Largest variance of numbers in [0, 1]: half of them at each end."""
 
 
 _LEAST_OWN = 0.1
-"""Of a variance that is left when the drawing of clients, as it is estimated, is taken off."""
+"""Least part of a variance that is left without the estimated drawing of clients."""
 
 
 class Moment(NamedTuple):
@@ -141,7 +141,7 @@ class NumberEstimates:
 
 @dataclass(frozen=True, slots=True)
 class NumberSummary:
-    """What a reader must know in addition to the rows."""
+    """Facts about the decoding beyond its rows."""
 
     type: str  # the name of the metric's type
     reports: int
@@ -232,7 +232,7 @@ def estimate_numbers(
     variances A and B, b - a^2 + A is an unbiased estimate of the variance. Its own is
     B + 4 a^2 A + 2 A^2, but for the skewness of a's error.
 
-    Clients that answer in several periods draw their cohort anew each time. So of the D - 1 further
+    Clients that answer in several periods draw their cohort each time. So of the D - 1 further
     reports that a report's client has made, a cohort's share is in the same cohort, and a and b
     err together: in b - a^2, what repeats is (u - a)^2, and (D - 1) Var((u - a)^2) / N is added.
     About the collected reports' statistics D is 0: then as much is taken away.
@@ -272,7 +272,7 @@ def _variance_of_squares(
 
     Notes
     -----
-    E (u - a)^4 - V^2, of which the first cohort's cells tell u^3, and the second's (u^2)^2. It is
+    E (u - a)^4 - V^2, where the first cohort's cells give u^3, and the second's (u^2)^2. It is
     between 0 and V (M - V), M being the largest (u - a)^2 that there can be.
     """
     size = (response.cells, response.width, response.chance)

@@ -263,7 +263,7 @@ def _counted(codes: IntArray, copies: IntArray) -> tuple[IntArray, IntArray]:
 def _sort_into(bits: ByteArray, starts: IntArray, chunks: Iterable[ByteArray]) -> None:
     """Write the records' bits to where their cohorts' rows are, in an order of their own.
 
-    A store shuffles reports anew whenever it merges segments; sums of floats must not notice.
+    A store shuffles reports again whenever it merges segments; sums of floats must not notice.
     """
     free = starts[:-1].copy()
     for chunk in chunks:

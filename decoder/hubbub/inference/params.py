@@ -13,7 +13,7 @@ MAX_COHORTS = 2**16
 
 
 class DecodingParams(RapporParams):
-    """As `RapporParams`, but for any k, h and m whose counts the decoder can take.
+    """`RapporParams` for any k, h and m whose counts the decoder can take.
 
     Clients and stores of hubbub need k to fill bytes, and h and m within what the protocol allows;
     bit counts need neither. Single reports need `RapporParams`.

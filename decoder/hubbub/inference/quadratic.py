@@ -11,10 +11,10 @@ from scipy import linalg
 
 from hubbub.inference.arrays import BoolArray, FloatArray
 
-# Of scaled information: keeps components solvable that explain the same. It pulls towards the
+# Added to scaled information: keeps identical components solvable. It pulls towards the
 # start, so that steps of a search still end at its maximum.
 _RIDGE = 1e-7
-# Of the largest score: a steeper slope outside is rounding.
+# Part of the largest score: a steeper slope outside is rounding.
 _ROUNDING = 1e-14
 # Sets of components that are tried for each of them; some more than there are have been needed.
 _MOST_SETS = 50

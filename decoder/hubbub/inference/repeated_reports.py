@@ -6,8 +6,8 @@ reports of client i among N, a bit's rate has the variance
     (instantaneous + D permanent + D share (1 - share)) / N,        D = sum R_i^2 / N,
 
 of which the last part is that of drawing clients from a population; it is none of the error about
-the collected reports' shares, if these are asked for. Reports don't say whose they
-are, but where a client reports at most once a day their numbers bound D: two days have at most as
+the collected reports' shares, if these are asked for. Reports name no clients,
+but where a client reports at most once a day their numbers bound D: two days have at most as
 many clients in common as the smaller one has reports. Invariant: D is never below 1, and never
 taken to be less than what is known allows.
 """
@@ -74,7 +74,7 @@ class RepeatSource(StrEnum):
     DAYS = "days"
     """The most that the days' numbers of reports allow."""
     GIVEN = "given"
-    """By --reports-per-client."""
+    """Given by --reports-per-client."""
     UNKNOWN = "unknown"
     """Without days; taken as one report per client."""
 
@@ -167,7 +167,7 @@ ONCE_OF_REPORTS = RepeatedReports(estimand=Estimand.REPORTS)
 
 
 class AbsentBit(NamedTuple):
-    """How a bit is reported that is true for nobody, or false for nobody."""
+    """How a bit is reported that is true, or false, for no client."""
 
     permanent: float  # chance that the permanent bit is 1
     if_zero: float  # chance that a report's bit is 1, given the permanent one

@@ -63,7 +63,7 @@ class CollisionGroups(NamedTuple):
 
     @property
     def candidates(self) -> int:
-        """Number of candidates that can't be told from another one."""
+        """Number of candidates that set the same bits as another one."""
         return len(self.rows) + len(np.unique(self.first))
 
     def others(self, n_candidates: int) -> IntArray:
@@ -74,7 +74,7 @@ class CollisionGroups(NamedTuple):
 
 
 NO_GROUPS = CollisionGroups(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-"""Of candidates that can all be told apart."""
+"""All candidates set different bits."""
 
 
 def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> CollisionGroups:
@@ -127,7 +127,7 @@ def _fingerprint(
 ) -> tuple[Candidates, _Sum]:
     """Return the cohorts that the first or the second number is of, and its sum over these."""
     params = candidates.params
-    if which == 0 and params.k >= params.h**2:  # in fewer bits hashes meet, and cohorts tell less
+    if which == 0 and params.k >= params.h**2:  # in fewer bits hashes collide
         of_each = params.h * math.log2(params.k) - math.log2(math.factorial(params.h))
         some = np.flatnonzero(has_reports)[: math.ceil(_FINGERPRINT_BITS / of_each)]
         candidates = candidates.of_cohorts(1 + int(some.max(initial=0)))

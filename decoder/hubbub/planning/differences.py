@@ -18,7 +18,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import optimize, special
 
-from hubbub.inference import EveryLook, Looks, OneLook, PlanError, number_scale, share_scale
+from hubbub.inference import (
+    AlwaysValid,
+    FixedSample,
+    PlanError,
+    SequentialTest,
+    number_scale,
+    share_scale,
+)
 from hubbub.planning.categories import CategoriesGoal, NumberGoal, listed_goal, mean_goal
 from hubbub.planning.cells import MOST_REPORTS, CellErrors
 from hubbub.planning.goals import (
@@ -106,12 +113,12 @@ class DifferenceGoal(Goal):
         error = np.array(self._error(params, n_reports, difference))
         return float(self._looks(params).critical_z(math.log(self.test.level), error))
 
-    def _looks(self, params: RapporParams) -> Looks:
+    def _looks(self, params: RapporParams) -> SequentialTest:
         if not self.sequential:
-            return OneLook()
+            return FixedSample()
         if isinstance(self.of, NumberGoal):
-            return EveryLook(number_scale(self.of.response(params)))
-        return EveryLook(share_scale(params))
+            return AlwaysValid(number_scale(self.of.response(params)))
+        return AlwaysValid(share_scale(params))
 
     def _error(self, params: RapporParams, n_reports: float, difference: float) -> float:
         both = sum(self._variance(params, self.share + more) for more in (0.0, difference))

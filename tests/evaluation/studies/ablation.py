@@ -134,15 +134,15 @@ OPEN: dict[str, Mapping[str, Any]] = {
     "taught ends": {"open_strings.endings._like": _like_nothing},
     "lengths of ends": {"open_strings.endings._likelier": lambda added, *_: np.ones(len(added))},
     "ends spoken against": {
-        "open_strings.endings._spoken_for": lambda ends, *_: np.ones(len(ends), dtype=np.bool_)
+        "open_strings.endings._already_explained": lambda ends, *_: np.ones(len(ends), dtype=bool)
     },
     "others' part of ends": {"open_strings.endings._left": lambda ends, *_: ends.expected},
-    "all beginnings": {"open_strings.search._Step.look_everywhere": _nothing},
+    "all beginnings": {"open_strings.search._Step.exhaustive_search": _nothing},
     "survivors' certainty": {
         "open_strings.search._Step._real": lambda _, log_weighted: np.ones(len(log_weighted))
     },
     "survivors' saturation": {
-        "open_strings.steps.Survivors.worth_of": lambda _, expected: expected
+        "open_strings.steps.RetainedPrefixes.worth_of": lambda _, expected: expected
     },
     "survivors reweighted": {
         "open_strings.search._Step._reweighted": lambda self: self.tests.log_weighted

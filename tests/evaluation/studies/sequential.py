@@ -16,7 +16,7 @@ from evaluation.studies.arms import Arms, CategoryArms, NumberArms, StringArms, 
 from evaluation.studies.categories import PAPER
 from evaluation.studies.study import Study, means
 from factories import make_params
-from hubbub.inference import BoolArray, Comparison, Groups, OneLook, ReportGroup, log_q_values
+from hubbub.inference import BoolArray, Comparison, FixedSample, Groups, ReportGroup, log_q_values
 
 LOOKS = 30
 
@@ -89,7 +89,7 @@ def _with(so_far: Groups, day: Groups) -> Groups:
 
 def _alarms_at_once(found: Comparison[Any]) -> bool:
     value, std_error = found.difference
-    log_p = np.nan_to_num(OneLook().log_p(value / std_error, std_error))
+    log_p = np.nan_to_num(FixedSample().log_p(value / std_error, std_error))
     return bool((log_q_values(log_p, found.correction) <= np.log(found.alpha)).any())
 
 

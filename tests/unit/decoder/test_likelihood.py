@@ -141,7 +141,7 @@ def test_few_reports_are_decoded():
 @pytest.mark.parametrize("n_reports", [1, 2, 3])
 @pytest.mark.filterwarnings("error")
 def test_reports_that_tell_nothing_are_refused(n_reports):
-    with pytest.raises(UndecodableError, match=f"{n_reports} reports tell too little"):
+    with pytest.raises(UndecodableError, match=f"{n_reports} reports are too few"):
         decoded({"alpha": n_reports}, NOISY, ["alpha", *names(20)])
 
 
@@ -149,7 +149,7 @@ def test_reports_that_tell_nothing_are_refused(n_reports):
 @pytest.mark.filterwarnings("error")
 def test_reports_of_which_an_absent_string_learns_nothing_are_refused(n_reports):
     """A handful of equal ones, so that the information about it isn't even above 0."""
-    with pytest.raises(UndecodableError, match=f"{n_reports} reports tell too little"):
+    with pytest.raises(UndecodableError, match=f"{n_reports} reports are too few"):
         decoded({"s 0": n_reports}, CROWDED, names(30, "s"))
 
 
@@ -161,7 +161,7 @@ def test_least_squares_takes_over_unless_the_likelihood_is_asked_for(asked):
     choice = Choice(asked, NOISY, len(candidates))
     assert choice.spool_for(2)
     if asked is Method.LIKELIHOOD:
-        with pytest.raises(UndecodableError, match="tell too little"):
+        with pytest.raises(UndecodableError, match="are too few"):
             choice.complete(counted, pack([records], NOISY), candidates, lambda _n, _gap: None)
         return
     done = choice.complete(counted, pack([records], NOISY), candidates, lambda _n, _gap: None)

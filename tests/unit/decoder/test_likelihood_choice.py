@@ -16,8 +16,8 @@ from hubbub.inference import (
     ReportMixture,
     hashed,
     is_worthwhile,
+    lower_error,
     pack,
-    surer,
     variance_gain,
 )
 from unit.decoder.decodings import make_decoding
@@ -32,7 +32,7 @@ from unit.decoder.packed import members_of, records_of
         (make_params(), 10**6, 400, False, "12% or more, but take about"),
         (make_params(), 10**6, 10**6, False, "seconds (--method likelihood)"),
         (make_params(f=0.75, p=0.35, q=0.65), 10**6, 100, False, "variances by only 1.1%"),
-        (make_params(h=1), 10**6, 100, False, "would tell no more of rare strings"),
+        (make_params(h=1), 10**6, 100, False, "add nothing about rare strings"),
         (make_params(h=1), 10_000, 20, True, ""),  # takes a second: tried whatever is expected
         (make_params(h=3), 10**6, 100, False, "too many sets of bits"),
     ],
@@ -95,7 +95,7 @@ NAN = float("nan")
     ],
 )
 def test_the_decoding_with_the_smaller_errors_is_kept(counted, whole, spread, kept, words):
-    found = surer(decoding_with(whole, spread), decoding_with(counted))
+    found = lower_error(decoding_with(whole, spread), decoding_with(counted))
     assert found.std_error[0] == kept
     assert words in found.summary.method_reason
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from hubbub.inference import EveryLook, OneLook, scale_of
+from hubbub.inference import AlwaysValid, FixedSample, scale_of
 from significance import frequency_bounds
 
 PATHS, TIMES = 4_000, np.geomspace(1e2, 1e8, 600)
@@ -25,15 +25,15 @@ def alarms(log_p):
 
 def test_few_of_many_looks_alarm(looks):
     """By Ville's inequality one path in twenty at most alarms; P(false failure) < 1e-6, exact."""
-    low, _ = frequency_bounds(alarms(EveryLook(SCALE).log_p(*looks)), PATHS, 1e-6)
+    low, _ = frequency_bounds(alarms(AlwaysValid(SCALE).log_p(*looks)), PATHS, 1e-6)
     assert low <= 0.05
 
 
 @pytest.mark.parametrize(
     "judge",
     [
-        OneLook(),
-        pytest.param(EveryLook(3 / np.sqrt(TIMES)), id="a scale that follows what is seen"),
+        FixedSample(),
+        pytest.param(AlwaysValid(3 / np.sqrt(TIMES)), id="a scale that follows what is seen"),
     ],
 )
 def test_other_rules_alarm_too_often(looks, judge):
@@ -42,7 +42,7 @@ def test_other_rules_alarm_too_often(looks, judge):
     assert low > 0.05
 
 
-@given(st.sampled_from([OneLook(), EveryLook(SCALE)]), st.floats(-40, -1), std_errors)
+@given(st.sampled_from([FixedSample(), AlwaysValid(SCALE)]), st.floats(-40, -1), std_errors)
 def test_what_is_critical_has_just_that_p_value(judge, log_level, std_error):
     error = np.array([std_error])
     assert judge.log_p(judge.critical_z(log_level, error), error)[0] == pytest.approx(log_level)
@@ -53,14 +53,14 @@ def test_at_a_first_look_an_interval_is_nearly_as_narrow_as_can_be():
     scales = scale_of(1.0) * np.geomspace(0.01, 100, 2_001)
     for reports, worse in ((30_000, 1.01), (3_000_000, 1.25)):
         error = np.array(np.sqrt(2 / reports))
-        narrowest = EveryLook(scales).critical_z(LOG_LEVEL, error).min()
-        assert EveryLook(scale_of(1.0)).critical_z(LOG_LEVEL, error) < worse * narrowest
+        narrowest = AlwaysValid(scales).critical_z(LOG_LEVEL, error).min()
+        assert AlwaysValid(scale_of(1.0)).critical_z(LOG_LEVEL, error) < worse * narrowest
 
 
 @given(std_errors, std_errors, st.floats(0, 1e3), st.floats(-20, -1))
 def test_one_boundary_serves_all_ratios(of_control, of_treatment, ratio, log_level):
     """That of t - r c at the scale of its own is never above the larger one of t and c alone."""
     scale = SCALE * np.sqrt((1 + ratio**2) / 2)
-    own = EveryLook(scale).critical_z(log_level, np.hypot(of_treatment, ratio * of_control))
+    own = AlwaysValid(scale).critical_z(log_level, np.hypot(of_treatment, ratio * of_control))
     alone = np.sqrt(2) * np.array([of_control, of_treatment])
-    assert own <= EveryLook(SCALE).critical_z(log_level, alone).max() * (1 + 1e-9)
+    assert own <= AlwaysValid(SCALE).critical_z(log_level, alone).max() * (1 + 1e-9)

@@ -5,14 +5,14 @@ import pytest
 
 from hubbub.inference import (
     Extensions,
+    LearnedSuffixes,
     Mixture,
     Prefixes,
+    RetainedPrefixes,
     StepReports,
-    Survivors,
-    TaughtEnds,
     ends_of,
+    learned_suffixes,
     step_reports,
-    taught_ends,
 )
 from hubbub.protocol import OpenStringType
 from unit.decoder.open_counts import draw_counts, open_params
@@ -31,10 +31,10 @@ def last_reports(strings: list[str]) -> StepReports:
 
 
 @pytest.fixture(scope="module")
-def survivors() -> Survivors:
+def survivors() -> RetainedPrefixes:
     n = len(BEGINNINGS)
     prefixes = Prefixes.of_all([text.encode() for text in BEGINNINGS], STEPS[-1])
-    return Survivors(prefixes, np.full(n, 1 / n), np.ones(n), np.ones(n, dtype=np.bool_), 1e-3)
+    return RetainedPrefixes(prefixes, np.full(n, 1 / n), np.ones(n), np.ones(n, dtype=bool), 1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +48,8 @@ def in_half(ends: Extensions, number: int) -> list[str]:
     return [token for token in TOKENS if keys.get(token.encode(), 1 - number) & 1 == number]
 
 
-def taught_by(strings: list[str], survivors: Survivors, ends: Extensions) -> TaughtEnds:
-    return taught_ends(ends, survivors, ROOM, Mixture.at_start(), last_reports(strings))
+def taught_by(strings: list[str], survivors: RetainedPrefixes, ends: Extensions) -> LearnedSuffixes:
+    return learned_suffixes(ends, survivors, ROOM, Mixture.at_start(), last_reports(strings))
 
 
 def expected_of(strings: list[str], some: Extensions) -> float:

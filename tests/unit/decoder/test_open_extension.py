@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from hubbub.inference import Extensions, Mixture, Prefixes, Unfamiliar, extend, hash_words
+from hubbub.inference import Extensions, Mixture, Prefixes, UniformModel, extend, hash_words
 from parameters import examples
 
 WORDS = st.lists(st.text("abcX", min_size=2, max_size=2), min_size=1, max_size=6, unique=True)
@@ -78,7 +78,7 @@ def test_a_begun_character_is_finished():
 def test_no_new_character_is_impossible(character):
     known = prefixes_of(["2025"], 4)
     length = 4 + len(character.encode())
-    found = extend(known, np.ones(1), length, 500_000, Unfamiliar(known))
+    found = extend(known, np.ones(1), length, 500_000, UniformModel(known))
     assert b"2025" + character.encode() in texts_of(found)
 
 

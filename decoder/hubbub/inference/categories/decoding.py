@@ -75,7 +75,7 @@ class InnerMean:
 
 @dataclass(frozen=True, slots=True)
 class OrdinalEstimates:
-    """What follows from the buckets' shares together."""
+    """Quantities that follow from the buckets' shares together."""
 
     # Shape (n,); share of values below each bucket's upper edge, from the nearest distribution.
     cumulative: FloatArray
@@ -235,7 +235,7 @@ def _square_over_width(deviations: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CategorySummary:
-    """What a reader must know in addition to the rows."""
+    """Facts about the decoding beyond its rows."""
 
     type: str  # the name of the metric's type
     reports: int
@@ -263,7 +263,7 @@ class CategoryDecoding:
     estimates: CategoryEstimates
     # 95% intervals of the shares; of the detected they hold given that they were detected.
     interval: ShareInterval
-    # Shape (n,); of "nobody is in this category", corrected for the number of categories.
+    # Shape (n,); of "no client is in this category", corrected for the number of categories.
     q_value: FloatArray
     detected: BoolArray  # shape (n,); q_value <= alpha
     ordinal: OrdinalEstimates | None
@@ -323,7 +323,7 @@ def decode_categories(
     log_q = log_q_values(estimates.log_p_value, correction)
     detected = log_q <= log_alpha
     cutoff = log_cutoff(int(detected.sum()), len(labels), log_alpha, correction)
-    # Of two values that share a bit, the first is absent if every bit is set; the noisier counts.
+    # If two values share a bit, the first is absent when every bit is set; the noisier counts.
     absent = np.array([0.0, 1.0] if metric.type.width == 1 else [0.0])
     noise = noise_variance(absent, counts.total, metric.params, repeats)
     z = special.ndtri(POWER) - special.ndtri(alpha / len(labels))  # a normal approximation

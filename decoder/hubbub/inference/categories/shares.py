@@ -169,7 +169,7 @@ class PresenceTest:
 
     counts: IntArray  # shape (n,); reports that speak for each category
     n_reports: int  # of how many
-    bit: AbsentBit  # how reports come to speak for a category that nobody is in
+    bit: AbsentBit  # how reports come to count for an empty category
     of_one: float  # by how much one report more raises the estimated share
     repeats: RepeatedReports  # how often the reports' clients have reported
 
@@ -350,7 +350,7 @@ def _of_subset(
 ) -> CategoryEstimates:
     """Return the estimates from sets of fixed size.
 
-    A category that nobody is in is in a report's set with the same chance whatever that client's
+    An empty category is in a report's set with the same chance whatever that client's
     category is, so its count alone is binomial, as that of an independent bit.
     """
     noise = subset_noise(response)

@@ -1,4 +1,4 @@
-"""Counts of a joint metric -> its cells, and what its table says.
+"""Estimate a joint metric's cells and the dependence of its fields from its counts.
 
 Cells with a bit each are estimated as categories are. How they scatter is exact where the bits of
 reports are independent given the clients' values; where they are sets of fixed size, it is the
@@ -136,7 +136,7 @@ LEAST_Z = 6.0
 
 # Multiplications that the normal equations of the table may take: some seconds of one core.
 _WORK = 1e10
-# As `search` has it for listed candidates: a third as many unknowns as rows leave noise to be
+# As in `search` for listed candidates: a third as many unknowns as rows leave noise to be
 # estimated from.
 _ROWS_A_CELL = 3
 
@@ -193,7 +193,7 @@ def decode_tuples(
     design = make_design(chosen.positions(slice(None)), params)
     fit = fit_selected(bits, design, np.arange(len(fitted)), params)
     members = fitted[fit.selected]
-    if not np.isin(rows, members).all():  # some cells can't be told apart
+    if not np.isin(rows, members).all():  # some cells set the same bits
         return decoding, None
     places = 1 + np.searchsorted(members, rows)
     covariance = _covariance(fit, bits, params, places, repeats)
@@ -328,7 +328,7 @@ class Margin:
 
 @dataclass(frozen=True, slots=True)
 class TableAnalysis:
-    """What a table's estimates say."""
+    """A table's estimates and test of independence."""
 
     estimates: JointEstimates
     margins: tuple[Margin, ...]
@@ -377,7 +377,7 @@ class CellEstimates(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JointDecoding:
-    """Which values of fields go together."""
+    """Estimated shares of combinations of fields' values."""
 
     fields: tuple[FieldLabels, ...]  # all values; of string fields, the candidates
     cells: CellEstimates
@@ -387,12 +387,12 @@ class JointDecoding:
 
     @property
     def summary(self) -> CategorySummary | Summary:
-        """What a reader must know in addition to the cells."""
+        """Facts about the decoding beyond its cells."""
         return self.source.summary
 
     @property
     def known_rates(self) -> KnownRates | None:
-        """Of cells with a bit each."""
+        """Rates of cells with a bit each."""
         return self.source.known_rates if isinstance(self.source, CategoryDecoding) else None
 
     @property

@@ -41,7 +41,7 @@ LEAST_Z = 5.0
 _END_STEPS = 4
 # Keeps quotients finite; no total or variance that is shown is so small.
 _TINY = 1e-9
-# Of a variance that is left when the drawing of clients is taken off, as of strings.
+# Least part of a variance that is left without the drawing of clients, as for strings.
 _LEAST_OWN = 0.1
 
 Draws = Callable[[FloatArray, np.random.Generator, int], FloatArray]
@@ -321,7 +321,7 @@ def _common(table: FloatArray) -> FloatArray:
 
 
 DRAWS = 499
-"""Of the independent table, so that the least p-value is 1 / 500."""
+"""Draws of the independent table: the least p-value is 1 / 500."""
 
 # Any fixed number: the same counts give the same p-value.
 _SEED = 20_140_815
@@ -382,12 +382,12 @@ class Independence:
     fields: tuple[str, ...]
     p_value: float  # of "they are independent"; at least 1 / (draws + 1)
     draws: int
-    # Of two fields, from 0 (independent) to 1, with a 95% interval; nan of three, and where too few
-    # values are known well.
+    # For two fields, from 0 (independent) to 1, with a 95% interval; nan for three, and where too
+    # few values are known well.
     cramers_v: float
     v_low: float
     v_high: float
-    # How many values of each field it is of: rare ones, which hardly tell, count as one.
+    # The number of values of each field: rare ones, which add little, count as one.
     v_values: tuple[int, ...]
 
 

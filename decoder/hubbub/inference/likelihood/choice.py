@@ -1,8 +1,8 @@
-"""By which method strings are decoded: least squares on counts, or whole reports' likelihood.
+"""Choose how strings are decoded: least squares on counts, or whole reports' likelihood.
 
 Whole reports are decoded where that takes less than a second, and where it is expected to gain
-something within seconds. Of the two decodings the one with the smaller errors is kept. Whoever
-wants more from whole reports asks for it.
+something within seconds. The decoding with the smaller errors is kept. Users who
+want more from whole reports ask for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_WAIT = 0.6
 """Seconds of one core that the likelihood may take where nothing is known to be gained by it.
 
 Lists that the mixture holds whole, that is: of longer ones strings that weren't proposed are
-missing in it, and where bits can't tell them apart its errors don't hold.
+missing in it, and where they share bits its errors don't hold.
 """
 LONGEST = 4.0
 """Seconds of one core that least squares and the likelihood may take together.
@@ -45,7 +45,7 @@ _NO_GAIN = 5e-4  # rounds to 0.0%
 # absent strings were over twice the stated ones in 31 of 57 random regimes of few reports or little
 # noise; from a third to it in 8 of 81.
 _UNRELIABLE_SPREAD = 0.8
-# As `python -m evaluation.benchmarks.likelihood_cost` measures them.
+# Measured by `python -m evaluation.benchmarks.likelihood_cost`.
 _SECONDS_PER_NUMBER = 4.5e-8
 _SECONDS_PER_CELL = 3.5e-10
 _SECONDS_PER_TUPLE = 3.8e-7
@@ -57,7 +57,7 @@ ASKED_FOR = "as asked for"
 ONLY_COUNTS = "because there are only bit counts"
 FEW_DECIDE = "a few of the whole reports would decide about a string"
 NO_SHARE = "bit counts alone determine no share"
-TOO_LITTLE = "so few whole reports tell too little at these parameters"
+TOO_LITTLE = "whole reports are too few at these parameters"
 
 
 def variance_gain(params: RapporParams) -> float:
@@ -105,7 +105,7 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
     if seconds <= NO_WAIT and n_candidates <= MOST_MEMBERS:
         return True, "whole reports take no longer"
     if gain < _NO_GAIN:
-        return False, "whole reports would tell no more of rare strings"
+        return False, "whole reports add nothing about rare strings"
     if gain < LEAST_GAIN:
         return False, f"decoding whole reports would reduce variances by only {gain:.1%}"
     if seconds + _SECONDS_PER_CANDIDATE * n_candidates > LONGEST:
@@ -116,7 +116,7 @@ def is_worthwhile(params: RapporParams, n_reports: int, n_candidates: int) -> tu
     return True, f"bit counts alone would have variances at least {gain:.0%} larger"
 
 
-def surer(found: Decoding, counted: Decoding) -> Decoding:
+def lower_error(found: Decoding, counted: Decoding) -> Decoding:
     """Return the likelihood's decoding if its errors hold and are no larger, or the counts'.
 
     Variances within `LEAST_GAIN` of each other are the same: a typical error is known no better.
@@ -215,5 +215,5 @@ class Choice:
                 if self.method is not Method.AUTO:
                     raise
                 return _because(counted, TOO_LITTLE)
-            return surer(found, counted) if self.method is Method.AUTO else found
+            return lower_error(found, counted) if self.method is Method.AUTO else found
         return _because(counted, self.reason)

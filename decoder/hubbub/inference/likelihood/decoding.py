@@ -55,7 +55,7 @@ _LEAST_Z = 1.0
 # Least share of a member with evidence, in its standard errors; of a long list as much as lets
 # about one absent string in by chance (docs/understand/likelihood.md, Members).
 _LEAST_EVIDENCE_Z = 2.0
-# Of chance: more says that some members without evidence are there.
+# Deviations of chance: more shows that some members without evidence are there.
 _DEVIATIONS = 2.0
 # Each round adds what was detected outside of the model.
 _MAX_ROUNDS = 4
@@ -85,8 +85,7 @@ class Likelihood:
     # Share of reports with none of the candidates; nan unless all are in the mixture.
     unlisted_share: float
     unlisted_std_error: float
-    # By how much the log-likelihood of the larger of the two mixtures' gaps may be short of its
-    # maximum.
+    # The larger of the two mixtures' gaps to the maximum log-likelihood.
     gap: float
     passes: int  # over all reports, to find the maxima
 

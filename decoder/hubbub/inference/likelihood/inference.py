@@ -20,7 +20,7 @@ Sums over reports for *every* string at once: one number per cohort and set of b
 
 A string's score is a sum over cohorts of a number that depends on its h positions there alone. So
 one table over all position tuples serves a million candidates, and its columns are the exact
-distribution of the score of a string that nobody has, whose positions are uniform. Tuples that set
+distribution of the score of an absent string, whose positions are uniform. Tuples that set
 the same bits share a cell; sums over reports of products over bits are matrix products of half of
 the bits by the other half.
 """
@@ -203,7 +203,7 @@ _CLIP = 4.0
 # Random strings whose mean information stands for all outsiders': with the cohorts they are up to
 # 16,384 samples, whose mean is known to about 1%.
 _MOST_PROBES, _PROBE_CELLS = 128, 16_384
-# Of the mean variance: keeps a cohort with hardly any reports from counting as exact.
+# Part of the mean variance: keeps a cohort with hardly any reports from counting as exact.
 _LEAST_VARIANCE = 1e-3
 EXACT_FROM_Z = 6.0
 """Standard errors from which on a member's own score is computed exactly when it is left out, for
@@ -214,7 +214,7 @@ PARTS = np.linspace(0.0, 1.0, 41)
 _EXACT = 256
 _TINY = 1e-6  # of a string's information, as rounding to single precision leaves it
 _LEAST_INFORMATION = 1.0
-"""Of reports about a string's share: its standard error, 1 over the root, is below 100%."""
+"""Least information about a string's share: its error, 1 over the root, is below 100%."""
 _LEAST_NOISE = 1e-3  # of a variance that is left when the sampling of a string's own clients goes
 
 
@@ -251,7 +251,7 @@ def weigh_scores(tables: CellTables, reports: FloatArray) -> Weighed:
     variance = tables.information - reports[:, None]
     chance = np.bincount(tables.cells.of_tuple) / len(tables.cells.of_tuple)
     of_absent = variance @ chance
-    # Of a handful of reports it may even be negative, and then there is no floor.
+    # For a handful of reports it may even be negative, and then there is no floor.
     _require_information(float(of_absent.sum()), int(reports.sum()))
     floor = _LEAST_VARIANCE * float(of_absent.mean())
     excess = float(((tables.score**2 - variance) @ chance).sum())
@@ -273,7 +273,7 @@ def member_scores(
 
     `fitted`: of all members, those at 0, too. `model`: which of them are above 0, and their
     information. `weighed`: all candidates' scores, as `weigh_scores` returns them. `phi`:
-    overdispersion. `probes`: of strings that nobody has with the components of the whole mixture.
+    overdispersion. `probes`: of absent strings with the components of the whole mixture.
     Returns an array of shape (a, parts): as if a member's estimate were the part `PARTS` of what it
     is.
 
@@ -328,7 +328,7 @@ def _weighed(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Presence:
-    """Tests of every candidate against "nobody has it"."""
+    """Tests of every candidate against "no client has it"."""
 
     log_p: FloatArray  # shape (n,); ln of the one-sided p-value
     null: HashNull  # distribution of an absent candidate's weighed score
@@ -366,7 +366,7 @@ class FittedMixture:
         self.fitted = fitted
         self._model = estimation_model(mixture, solution, members)
         self._total = mixture.reports.total
-        # What random strings share with the model is a sample of what absent ones do.
+        # Random strings share as much with the model as absent ones do.
         n_probes = min(max(_PROBE_CELLS // mixture.reports.params.m, 1), _MOST_PROBES)
         probes = random_strings(mixture.reports.params, n_probes)
         self._crossings = mixture.crossings(solution.shares, probes)
@@ -435,7 +435,7 @@ def _spread(information: FloatArray, n_reports: int) -> float:
 def _require_information(information: float, n_reports: int) -> None:
     if not information > _LEAST_INFORMATION:  # it may be nan
         raise UndecodableError(
-            f"likelihood: {n_reports:,} reports tell too little at these parameters; "
+            f"likelihood: {n_reports:,} reports are too few at these parameters; "
             "expected enough for standard errors below 100%. Use --method regression"
         )
 

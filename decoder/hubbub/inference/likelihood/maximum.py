@@ -184,7 +184,7 @@ def _independent(solution: Solution) -> IntArray:
 
 
 def random_strings(params: RapporParams, n: int) -> PositionArray:
-    """Return the distinct positions of strings that nobody has, the same at every call."""
+    """Return the distinct positions of absent strings, the same at every call."""
     rng = np.random.default_rng(_PROBE_SEED)
     drawn = rng.integers(params.k, size=(n, params.m, params.h), dtype=np.int16)
     return distinct_positions(drawn, params)

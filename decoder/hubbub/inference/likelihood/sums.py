@@ -6,8 +6,8 @@ to "no bit is set", is a product over its distinct bits j in the report's cohort
 and every other bit cancels. The unknown string's density is the mean of L over h independent
 uniform positions, which depends on the number of ones alone.
 
-Densities are made a block at a time and dropped: no array grows with both reports and strings. Of
-many reports they are of single precision where sums tell how uncertain estimates are; the
+Densities are made a block at a time and dropped: no array grows with both reports and strings. If
+reports are many they are of single precision for sums that measure uncertainty; the
 log-likelihood and its gradient, on which the certificate rests, are of double precision always.
 Invariant: the sums are the same to the bit whatever the number of threads, and wherever parts of
 the reports are kept, because parts and blocks are fixed and what they give is added in their order.
@@ -104,7 +104,7 @@ def densities(rows: RealArray, positions: PositionArray) -> RealArray:
 
 
 def unknown_density(bits: ByteArray, params: RapporParams) -> FloatArray:
-    """Return L of a string nobody listed, at each report; shape (n,)."""
+    """Return L of an unlisted string, at each report; shape (n,)."""
     ones = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
     return np.asarray(unknown_densities(params)[ones])
 
@@ -143,7 +143,7 @@ class Evaluation:
 
 
 class Overlaps(NamedTuple):
-    """What strings outside of a model have to do with it."""
+    """Information that strings outside of a model share with it."""
 
     own: FloatArray  # shape (o,); information of each, sum_i w_i L_i^2 / mix_i^2
     # Shape (o, 1 + a); sum_i w_i L_i L_is / mix_i^2 with each component s of the model.
@@ -178,11 +178,11 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Components:
-    """What a mixture is made of: all that a part of the reports needs to know of it."""
+    """The components of a mixture: all that a part of the reports needs."""
 
     params: RapporParams
     members: PositionArray  # shape (a, m, h); from `distinct_positions`
-    precision: Precision  # of sums that tell how uncertain estimates are
+    precision: Precision  # of sums that measure uncertainty
 
     def densities(self, block: ReportBlock, precision: Precision = DOUBLE) -> RealArray:
         """Return L of the unknown and the members at a block's reports; shape (1 + a, n)."""
@@ -217,12 +217,12 @@ class ReportMixture:
 
     @property
     def components(self) -> Components:
-        """What parts of the reports need to know."""
+        """The components, for parts of the reports."""
         return Components(self.reports.params, self.members, self.precision)
 
     @property
     def precision(self) -> Precision:
-        """Of sums that tell how uncertain estimates are."""
+        """The precision of sums that measure uncertainty."""
         return SINGLE if self.reports.rows >= _MANY_ROWS else DOUBLE
 
     def evaluate(self, shares: FloatArray) -> Evaluation:

@@ -1,1 +1,1 @@
-"""Strings that nobody listed: found prefix by prefix, tested as whole strings."""
+"""Unlisted strings: found prefix by prefix, tested as whole strings."""

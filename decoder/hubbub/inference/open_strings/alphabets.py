@@ -31,7 +31,7 @@ _NATIONAL = (
 # ASCII than another of Latin: guesses that decide what is looked at first.
 _COMMON, _SMALL, _ASCII_LETTER = 20.0, 3.0, 20.0
 _SMALL_PART = 0.5
-"""Of a script's strings, those that have no capitals."""
+"""Part of a script's strings that have no capitals."""
 _FEWEST = 10
 """Characters of a script: smaller groups are looked for among all characters."""
 ASCII = 0x80
@@ -39,10 +39,10 @@ ASCII = 0x80
 LEAST_END = 0.1
 """Chance that a string ends after any character, at least: too small a one loses short strings."""
 _MARKS = " -.'_:/@"
-# Of the characters in a script's strings: digits, and marks.
+# Parts of the characters in a script's strings: digits, and marks.
 _DIGITS_PART, _MARKS_PART = 0.03, 0.06
 _JOINERS = "\u200d\ufe0f\u20e3"
-"""What emoji are made of: joiner, variation selector, key cap."""
+"""Parts of emoji: joiner, variation selector, key cap."""
 _LOWER, _UPPER, _DIGITS = string.ascii_lowercase, string.ascii_uppercase, string.digits
 # Parts of the characters, and of all strings before anything was learned.
 _OF_PROGRAMS: tuple[tuple[float, dict[str, float]], ...] = (
@@ -56,9 +56,9 @@ _OF_PROGRAMS: tuple[tuple[float, dict[str, float]], ...] = (
     (0.02, {_LOWER: 0.42, _UPPER: 0.42, _DIGITS: 0.16}),  # base 62
     (0.02, {string.printable[:95]: 1.0}),  # all of ASCII
 )
-# Of all scripts together, and of all characters alike; what is found soon decides instead.
+# Weights of all scripts together, and of all characters alike; findings soon outweigh them.
 _SCRIPTS_WEIGHT, _ANY_WEIGHT = 0.2, 0.02
-# Of an alphabet that is known: as much as of all the others and of words together.
+# Weight of a known alphabet: as much as all the others and words together.
 _OWN_WEIGHT = 1.0
 
 

@@ -31,13 +31,13 @@ from scipy import special
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.candidates import canonical_forms
 from hubbub.inference.counts import CohortCounts, variance_of_one
-from hubbub.inference.decoding import Beside, Decoding, decode, merged
+from hubbub.inference.decoding import Decoding, OtherTests, decode, merged
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.open_strings.endings import (
     Explained,
     Family,
-    as_one,
     family_of,
+    merge_families,
     sizes_of,
     whole_in,
 )
@@ -51,7 +51,7 @@ from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, canonical_
 # (docs/understand/open-strings.md): neither list costs the other more than a factor of two in its
 # p-values.
 _GIVEN_PART = 0.5
-# As many strings as stand against those that stand out, in the proportions that were guessed.
+# Guessed strings, in their proportions, that are weighed against those that stand out.
 _GUESSED = 2.0
 _TINY = 1e-300  # keeps a quotient finite
 
@@ -72,7 +72,7 @@ class StringTests:
 
     @property
     def total(self) -> float:
-        """What is expected of all of these together."""
+        """Expected number of all of these together."""
         return sum(family.total for family in self.families)
 
     def weighted(self, p_values: FloatArray) -> FloatArray:
@@ -86,7 +86,7 @@ class FamilyTests:
 
     first: int  # the number of the first step in whose reports they are tested
     rows: IntArray  # shape (n,); which of all texts are its strings, ascending
-    # What is expected of all that were looked for, those included that were dropped before.
+    # Expected number of all that were looked for, those included that were dropped before.
     total: float
     n_tests: int  # how many these are
     standing_out: int  # how many are sure by the first step's reports: what is supposed at first
@@ -187,7 +187,7 @@ def _saturation(n_reports: int, params: RapporParams) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FamilyDecoder:
-    """Decodes families beside each other."""
+    """Decodes families together."""
 
     tests: StringTests
     counts: CohortCounts  # of all steps
@@ -195,7 +195,7 @@ class FamilyDecoder:
     metric_type: OpenStringType  # the metric's type, which names the lengths of prefixes
     explained: Mapping[int, Explained]  # what the models of steps say
     alpha: float  # level of the correction's error rate, in (0, 1)
-    # Which error rate `alpha` bounds: false discoveries, or the chance of any false detection.
+    # The error rate that `alpha` bounds: false discoveries, or the chance of any false detection.
     correction: Correction
     # How often the reports' clients have reported, and whose shares are asked for.
     repeats: RepeatedReports
@@ -239,7 +239,7 @@ class FamilyDecoder:
             weights=expected * family.n_tests / family.total,
             collected=self.collected,
             repeats=self.repeats,
-            beside=Beside(self._known(first), family.n_tests, elsewhere),
+            others=OtherTests(self._known(first), family.n_tests, elsewhere),
         )
 
     def _part(self, number: int) -> float:
@@ -286,7 +286,7 @@ class FamilyDecoder:
         return replace(decoding, summary=summary)
 
 
-# Of a beginning's share: less may be many rare strings, of which none can be found.
+# Least part of a beginning's share: less may be many rare strings that can't be found.
 _LEAST_PART = 0.5
 _ALPHA = 0.05  # by convention
 
@@ -296,7 +296,7 @@ class Unexplained:
     """A beginning of which at least half is in no string that was found."""
 
     prefix: bytes  # may end within a character
-    # Of the clients, with this beginning and none of the strings and longer beginnings named.
+    # Share of clients with this beginning and none of the strings and longer beginnings named.
     share: float
     low: float
     high: float
@@ -340,7 +340,7 @@ _FEWEST_REPORTS = 100
 
 @dataclass(frozen=True, slots=True)
 class OpenDecoding:
-    """What was found without a list."""
+    """Strings found without a list."""
 
     # Of the detected strings and the given candidates; its summary counts all that were tested.
     decoding: Decoding
@@ -348,8 +348,8 @@ class OpenDecoding:
     proposed: int  # whole strings that were proposed and tested
     listed: int  # candidates that were given
     below: str  # what all strings begin with that were looked for
-    # Shape (n,); about how likely it is that nobody has the string, its letters considered: the
-    # local false discovery rate.
+    # Shape (n,); the approximate chance that no client has the string, given its letters: the local
+    # false discovery rate.
     chance_false: FloatArray
     unexplained: tuple[Unexplained, ...]  # beginnings whose strings weren't found
 
@@ -369,15 +369,15 @@ def decode_open_strings(
     repeats: RepeatedReports = ONCE,
     progress: Progress = lambda _done, _total: None,
 ) -> OpenDecoding:
-    """Find strings that nobody listed, and how common they are.
+    """Find unlisted strings, and how common they are.
 
     `counts`: of all steps' cohorts. `params`: of the metric: m is the number of all cohorts.
     `candidates`: strings to be tested in any case, each once. `below`: look only for strings that
     begin so, with all the room there is. `corpus`: public strings like those that are looked for:
-    what is expected is learned from them, so that theirs are found sooner, and no others given up.
+    the model learns from them, so that theirs are found sooner, and no others given up.
     `alphabet`: the characters of most strings, if they are known; others aren't given up. `room`:
     about how many extensions to look at in a step; 100,000 times the number of steps if not given.
-    `progress`: told how many of how many steps are done. Raises `CandidateError` if a candidate
+    `progress`: called with the steps done and all. Raises `CandidateError` if a candidate
     can't be a client's value. Raises `UndecodableError` if a step has no reports, or the counts
     don't fit the parameters.
     """
@@ -403,7 +403,7 @@ def decode_open_strings(
     of_step = metric_type.step_params(params)
     tested, kind = counts, metric_type
     if counts.total < _FEWEST_REPORTS * params.m:
-        families, explained = (as_one(families),), {}
+        families, explained = (merge_families(families),), {}
         tested, kind = last, OpenStringType((), metric_type.cohorts)
     tests = string_tests(families, given, tested, of_step, kind)
     if not tests.texts:

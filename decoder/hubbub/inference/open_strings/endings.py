@@ -26,25 +26,25 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatri
 from hubbub.inference.candidates import Candidates, hash_words, joined, of_words
 from hubbub.inference.open_strings.extension import Extensions, extend
 from hubbub.inference.open_strings.letters import END
-from hubbub.inference.open_strings.mixture import Mixture, Unfamiliar
+from hubbub.inference.open_strings.mixture import Mixture, UniformModel
 from hubbub.inference.open_strings.steps import (
     BLIND_ROOM,
     FEW,
     LEAST_EXPECTED,
     MORE_ROOM,
     Gaps,
+    RetainedPrefixes,
     StepReports,
-    Survivors,
     extended_in_parts,
     gaps_of,
-    lesson,
     offset_words,
+    training_weights,
 )
 from hubbub.inference.regression.model import weighted_gram
 from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams
 
-# Beside strings that are tested others are taken to be known from 3 standard errors on: weaker ones
-# hardly scatter anything, and where reports are few hundreds of them fit noise alone.
+# When strings are tested, others count as known from 3 standard errors on: weaker ones hardly
+# scatter anything, and where reports are few, hundreds of them fit noise alone.
 _SURE_Z = 3.0
 # Rows for each, so that what they take up of the noise, and of a tested string, is at most a
 # fiftieth: errors are 1% too small then.
@@ -68,7 +68,7 @@ class Family:
     standing_out: IntArray
 
 
-def as_one(families: Sequence[Family]) -> Family:
+def merge_families(families: Sequence[Family]) -> Family:
     """Return the strings of all families, at least one, as if there were only the last step."""
     columns = {
         name: np.concatenate([getattr(family, name) for family in families])
@@ -81,7 +81,7 @@ def as_one(families: Sequence[Family]) -> Family:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What a step's model says of its rows."""
+    """A step's reports and the members of its model."""
 
     reports: StepReports  # the step's, and the model
     sizes: IntArray  # shape (a,); how many bytes each of its members has before its string's end
@@ -98,9 +98,9 @@ class Explained:
     def beside(self, least: int, below: int) -> FloatArray:
         """Return the rates of sure members but those of so many bytes, as fitted without these.
 
-        Beside a string that is tested the others' shares must not be what they are in a model that
-        holds it: there its noise would be its own alone. So they are fitted anew, to rates in which
-        it is one of those that nothing explains.
+        While a string is tested the others' shares must not come from a model that holds it: its
+        noise would be its own alone there. So they are fitted again, to rates in which it is one
+        of those that nothing explains.
 
         Returns an array of shape (m, k).
         """
@@ -150,8 +150,8 @@ LONGEST_END = 64
 # Ends that the model without lessons spells get a third of the room, and a quarter of the weight:
 # where few prefixes are strong, twice the room, since time is left.
 _UNLEARNED, _UNLEARNED_WORTH = 3, 0.25
-# Of a half's weight: what is kept for the ends that were expected at first, since a few strings
-# teach little. As many prefixes as stand against what is found, as the mixture has them.
+# Part of a half's weight that is kept for the ends expected at first, since a few strings teach
+# little. As many prefixes as stand against what is found, as the mixture has them.
 _FIRST_PART = 0.1
 _PRIOR_ENDS = 2.0
 _TINY = 1e-300  # keeps quotients finite
@@ -171,17 +171,17 @@ class Dropped(NamedTuple):
         )
 
 
-class TaughtEnds(NamedTuple):
-    """What the last step's reports teach of strings that end behind the last length."""
+class LearnedSuffixes(NamedTuple):
+    """Strings longer than the last prefix, as learned from the last step's reports."""
 
     strings: Extensions  # these, and what is expected of them
     dropped: Dropped  # what else was looked for
-    explained: Explained  # what the model of a quick look at whole strings says
+    explained: Explained  # the model of a quick look at whole strings
     # Shape (2,); how many of each half of the strings are sure in that look (`Explained.sure`).
     standing_out: IntArray
 
 
-def ends_of(survivors: Survivors, room: int, letters: Mixture) -> Extensions:
+def ends_of(survivors: RetainedPrefixes, room: int, letters: Mixture) -> Extensions:
     """Return whole strings that begin with what was found.
 
     What was learned misleads where few prefixes taught it, so those that are beyond doubt are also
@@ -200,7 +200,7 @@ def ends_of(survivors: Survivors, room: int, letters: Mixture) -> Extensions:
     of_unlearned = 2 * room if len(strong) <= FEW else room // _UNLEARNED
     for room_of, guesses, floor in (
         (of_unlearned, letters.unlearned(), least),
-        (room, Unfamiliar(prefixes), 0.0),
+        (room, UniformModel(prefixes), 0.0),
     ):
         seen = np.sort(ends.prefixes.keys, kind="stable")
         others = extend(prefixes, worth, length, room_of, guesses, seen, least=floor, whole=True)
@@ -208,9 +208,9 @@ def ends_of(survivors: Survivors, room: int, letters: Mixture) -> Extensions:
     return ends
 
 
-def taught_ends(
-    ends: Extensions, survivors: Survivors, room: int, letters: Mixture, reports: StepReports
-) -> TaughtEnds:
+def learned_suffixes(
+    ends: Extensions, survivors: RetainedPrefixes, room: int, letters: Mixture, reports: StepReports
+) -> LearnedSuffixes:
     """Return these strings and more, each half by how those end that are found in the other.
 
     Strings that end within the prefixes were listed before, and are left out.
@@ -232,20 +232,20 @@ def taught_ends(
         first = ends.take(np.flatnonzero(goes_on & (half == number)))
         teachers = np.flatnonzero(~within & (found.halves != number))
         if len(first) and len(teachers):
-            weights = lesson(np.maximum(shares[teachers], fitted.std_error))
+            weights = training_weights(np.maximum(shares[teachers], fitted.std_error))
             like = _like(found.take(teachers), weights, survivors, gaps.rows, room, letters, number)
             first = _mixed(first, like) if len(like) else first
         left = _left(first, survivors, found.take(sure), shares[sure], fitted.std_error)
         first = replace(first, expected=left)
-        stay = _spoken_for(first, found, fitted)
+        stay = _already_explained(first, found, fitted)
         taught = taught.joined(first.take(np.flatnonzero(stay)))
         dropped = dropped.joined(first, ~stay)
-    return TaughtEnds(taught, dropped, explained, standing_out)
+    return LearnedSuffixes(taught, dropped, explained, standing_out)
 
 
 def _left(
     ends: Extensions,
-    survivors: Survivors,
+    survivors: RetainedPrefixes,
     found: Extensions,
     shares: FloatArray,
     std_error: float,
@@ -269,7 +269,7 @@ def _left(
 def _like(
     found: Extensions,
     weights: FloatArray,
-    survivors: Survivors,
+    survivors: RetainedPrefixes,
     gaps: IntArray,
     room: int,
     letters: Mixture,
@@ -319,7 +319,7 @@ def _mixed(first: Extensions, more: Extensions) -> Extensions:
 
 
 def _looked(
-    ends: Extensions, survivors: Survivors, room: int, letters: Mixture, reports: StepReports
+    ends: Extensions, survivors: RetainedPrefixes, room: int, letters: Mixture, reports: StepReports
 ) -> tuple[Extensions, Dropped, Extensions, StepReports, Gaps]:
     """Return what is worth testing and what isn't, and what `_found` does.
 
@@ -343,13 +343,13 @@ def _looked(
         more = replace(
             below, parents=gaps.rows[below.parents], expected=_UNLEARNED_WORTH * below.expected
         )
-        stay = _spoken_for(more, found, fitted)
+        stay = _already_explained(more, found, fitted)
         ends = ends.joined(more.take(np.flatnonzero(stay)))
         dropped = dropped.joined(more, ~stay)
     return ends, dropped, *_found(ends, dropped, survivors, reports)
 
 
-def _spoken_for(ends: Extensions, found: Extensions, fitted: StepReports) -> BoolArray:
+def _already_explained(ends: Extensions, found: Extensions, fitted: StepReports) -> BoolArray:
     """Return which strings the reports don't speak against, shape (n,).
 
     Of those that are in the model, whose shares are taken out of what is left, none.
@@ -360,7 +360,7 @@ def _spoken_for(ends: Extensions, found: Extensions, fitted: StepReports) -> Boo
 
 
 def _found(
-    ends: Extensions, dropped: Dropped, survivors: Survivors, reports: StepReports
+    ends: Extensions, dropped: Dropped, survivors: RetainedPrefixes, reports: StepReports
 ) -> tuple[Extensions, StepReports, Gaps]:
     """Return which strings are there as a quick look has it, their model, and what it leaves."""
     words = ends.prefixes.hash_words(b"")

@@ -125,7 +125,7 @@ class _Ended(NamedTuple):
 class _Grown(NamedTuple):
     """Extensions that aren't spelled yet, of one model each."""
 
-    # Which prefix each of those that were extended is: one for each model that goes on with it.
+    # The prefix that was extended, for each model that continues it.
     parents: IntArray
     added: list[_Added]  # the symbols, place by place, as long as any go on
     ended: list[_Ended]  # all extensions

@@ -23,7 +23,7 @@ SymbolArray = NDArray[np.uint16]
 END = 256
 """The symbol after a string's last byte."""
 BEFORE = 257
-"""What stands before a string's first byte."""
+"""The symbol before a string's first byte."""
 ANYTHING = 258
 """Stands for a last symbol but one that nothing was learned about."""
 N_SYMBOLS = 257
@@ -37,7 +37,7 @@ _CONTEXT = 258
 # code point; characters of one to four bytes begin at the least codes, with the bits of the leads.
 _FIRST_LEAD, _TRAILS = 0xC2, 64
 _LEAST_CODES, _LEADS = (0, 0x80, 0x800, 0x10000, 0x110000), (0, 0xC0, 0xE0, 0xF0)
-# Of a first byte that isn't ASCII, in words of English letters.
+# Chance of a first byte that isn't ASCII, in words of English letters.
 _OTHER_CHARACTER = 1e-3
 # Keeps quotients finite where nothing is possible.
 _TINY = 1e-300
@@ -60,7 +60,7 @@ _FLOOR = 1.0
 _VOWELS = "aeiouy"
 _MARKS = " .-_/:"
 _ADDRESSES = ("www.", "http://", "https://")
-# As half an occurrence: what is found in the data soon outweighs it.
+# Half an occurrence: the data soon outweigh it.
 _ADDRESS_WEIGHT = 0.5
 _COMMON_LEADS = (
     b"\xc3\xce\xcf\xd0\xd1\xd7\xd8\xd9\xe0\xe3\xe4\xe5\xe6\xe7\xe8\xe9\xea\xeb\xec\xed\xf0"
@@ -166,7 +166,7 @@ class WordModel:
 
 @dataclass(frozen=True, slots=True)
 class CharacterTree:
-    """Which bytes characters begin with, and which go on with them, whatever their chances."""
+    """Bytes that begin and continue characters, whatever their chances."""
 
     leads: IntArray  # shape (n,); each character's first byte
     # Shape (t,); beginnings of characters that go on, ascending: their bytes as one number.
@@ -258,7 +258,7 @@ class AlphabetModel:
 
 @dataclass(frozen=True, slots=True)
 class Ngrams:
-    """What was learned: weights of symbols after the last two, backing off to one and to none."""
+    """Learned weights of symbols after the last two, backing off to one and to none."""
 
     single: FloatArray  # shape (257,)
     pairs: FloatArray  # shape (258, 257); after one symbol

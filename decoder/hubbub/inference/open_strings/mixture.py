@@ -7,7 +7,7 @@ are worth looking at, so it costs detections where it is poor, never honesty; le
 post-processing of reports and costs no privacy.
 
 Where strings change from one kind of character to others (the "T14:" of 2025-11-03T14:05), what was
-learned misleads, and no fixed model fits. There another model takes over (`Unfamiliar`): a
+learned misleads, and no fixed model fits. There another model takes over (`UniformModel`): a
 character is as likely as it was common in what was found, wherever it stood, and any other may come
 between them. So the extensions of a prefix are looked at by how many new characters they have: all
 with one, and with two if they are short. Invariant: no character is impossible.
@@ -45,16 +45,16 @@ from hubbub.inference.open_strings.prefixes import Prefixes
 # Part of the strings that are words, and of those whose letters are all equally common. Where what
 # was learned or guessed misled, the latter are worth more.
 _WORDS, _FLAT_WORDS = 0.5, 0.03
-# What was learned has a tenth of the weight at first, when it is next to nothing, and at most 95%;
-# symbols by which it comes half of the way.
+# Weight of what was learned: a tenth at first, when it is next to nothing, and at most 95%; symbols
+# until it is halfway.
 _LEAST_LEARNED, _MOST_LEARNED, _HALF_WAY = 0.1, 0.95, 20.0
 # Prefixes that the weights at first stand for; rounds of expectation and maximisation.
 _PRIOR_PREFIXES, _ROUNDS = 2.0, 3
 _LEAST_LOG = -1e4  # stands for the logarithm of 0, and stays finite when it is added up
 _N_WORDS = 2  # models, which come first: the two parts above
 _ROW_BITS = 28  # of a context's row, behind the 27 bits of its symbols and state
-# Of a corpus: bytes of a line, lines that are learned from, and from how many of them the weights
-# are; found strings that it counts for.
+# Limits of a corpus: bytes per line, lines that are learned from, lines that set the weights; found
+# strings that it counts for.
 _LONGEST, _MOST_LINES, _MOST_WEIGHED, _CORPUS_WEIGHT = 64, 100_000, 1_000, 500.0
 
 
@@ -297,14 +297,14 @@ def _relative(log_likelihoods: FloatArray) -> FloatArray:
     return np.asarray(np.exp(log_likelihoods - log_likelihoods.max(axis=1, keepdims=True)))
 
 
-# Of the characters that follow: new ones, and of these, ones that separate and begin parts of
-# strings in all scripts. Fewer would leave out some, more double what there is to look at. Of the
-# others half are as common as they were, and half are all alike, since there may be few to count.
+# Parts of the characters that follow: new ones, and of these, ones that separate and begin parts
+# of strings in all scripts. Fewer would leave out some, more double the search. Half of the others
+# are as common as they were, and half are all alike, since there may be few to count.
 _NEW, _NEW_COMMON = 0.3, 0.9
 _COMMON = np.array(sorted(map(ord, string.ascii_letters + string.digits + " -.'_:/@,;=+#&|")))
 
 
-class Unfamiliar:
+class UniformModel:
     """One letter model (`LetterModels`) that knows how common characters are, and nothing else.
 
     `prefixes`: in which they occur.

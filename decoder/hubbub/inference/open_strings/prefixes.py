@@ -1,4 +1,4 @@
-"""Beginnings of strings as arrays of bytes, and numbers that tell them apart.
+"""Beginnings of strings as arrays of bytes, and numbers that identify them.
 
 Invariant: a prefix that is shorter than the others is a whole string, with END from there on.
 
@@ -117,10 +117,10 @@ def _how_many(characters: Sequence[SymbolArray], length: int) -> int:
 
 
 KeyArray = NDArray[np.uint64]
-"""Numbers that tell sequences of symbols apart: two of n have the same one with probability
+"""Numbers that identify sequences of symbols: two of n have the same one with probability
 n^2 / 2^65.
 """
-# An odd number with bits all over (MurmurHash3's), whose powers tell sequences apart.
+# An odd number with bits all over (MurmurHash3's), whose powers identify sequences.
 _MULTIPLIER = np.uint64(0x87C37B91114253D5)
 # Spelled at a time: of a million whole strings the arrays of bytes would take .3 GB.
 _PART = 2**16
@@ -133,7 +133,7 @@ class Prefixes:
     # Shape (n, length); bytes; END from the end of a string on. If all are whole, only up to the
     # last END.
     symbols: SymbolArray
-    # Shape (n,); numbers that tell them from others of the same length (`longer_keys`).
+    # Shape (n,); numbers that identify them among those of the same length (`longer_keys`).
     keys: KeyArray
 
     def __len__(self) -> int:

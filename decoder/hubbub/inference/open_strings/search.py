@@ -21,9 +21,9 @@ import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.open_strings.endings import Explained, Family, ends_of, taught_ends
+from hubbub.inference.open_strings.endings import Explained, Family, ends_of, learned_suffixes
 from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend, halves
-from hubbub.inference.open_strings.mixture import Mixture, Unfamiliar
+from hubbub.inference.open_strings.mixture import Mixture, UniformModel
 from hubbub.inference.open_strings.prefixes import all_beginnings, unseen
 from hubbub.inference.open_strings.steps import (
     BLIND_ROOM,
@@ -35,13 +35,13 @@ from hubbub.inference.open_strings.steps import (
     SATURATION,
     SCATTER,
     Gaps,
+    RetainedPrefixes,
     StepReports,
-    Survivors,
     Tests,
     extended_in_parts,
     gaps_of,
-    lesson,
     step_reports,
+    training_weights,
 )
 from hubbub.inference.testing.multiple_testing import local_false_rates
 from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, canonical_bytes
@@ -62,7 +62,7 @@ _EVERYWHERE = 0.1  # of all mass
 _MOST_SCREENINGS = 4
 # Prefixes below which a blind step looks for anything, ten seconds each, one after the other.
 _MOST_BLIND = 2
-# As many gaps are looked below one by one, a second or two each, until two running show nothing.
+# Gaps that are searched one by one, a second or two each, until two running show nothing.
 # Four times the room of four steps has most words of four letters, of either case.
 _MOST_FAR, _FAR_ROOM, _MOST_FRUITLESS = 8, 4, 2
 _MOST_KEPT = 3_000  # prefixes: more find hardly anything, and are more to extend
@@ -86,8 +86,8 @@ class FoundPrefixes:
     tried: int  # how many prefixes were looked for
     texts: tuple[bytes, ...]  # with the terminator behind strings that end before the step
     share: FloatArray  # shape (n,)
-    std_error: float  # of the share of a prefix that nobody has
-    # What the squared shares of prefixes that weren't found add up to, at least, as rows scatter.
+    std_error: float  # of the share of an absent prefix
+    # The least sum of squared shares of prefixes that weren't found, by the scatter of rows.
     squares: float
 
     @property
@@ -124,12 +124,12 @@ class Proposals:
     steps: tuple[FoundPrefixes, ...]  # what was found on the way
 
 
-class Left(NamedTuple):
+class ResidualMass(NamedTuple):
     """What is expected of a step's extensions by what others leave."""
 
     expected: FloatArray  # shape (n,); of each that is listed
-    # Shape (p,); what is left of each parent: what is expected of an extension that isn't listed,
-    # over the chance of what it adds.
+    # Shape (p,); what is left of each parent: the expected share of an unlisted extension over
+    # the chance of what it adds.
     worth: FloatArray
 
 
@@ -139,15 +139,15 @@ class _Step:
     What was screened out is counted and never looked for again.
     """
 
-    def __init__(self, parents: Survivors, length: int, reports: StepReports) -> None:
+    def __init__(self, parents: RetainedPrefixes, length: int, reports: StepReports) -> None:
         self.parents, self.length, self.reports = parents, length, reports
         self.listed = Extensions.none(length)
         self.words = np.zeros((0, 2), dtype=np.uint32)
         self._seen = np.zeros(0, dtype=np.uint64)
         self._expected_sum = 0.0
-        # What part of its parent each extension is expected to have: of those that are listed, of
-        # all that were looked for (beside their parents, or added up by parent where saturation
-        # never cuts off what is expected), and of whole strings, with keys too.
+        # The part of its parent that each extension is expected to have: for those listed, for all
+        # that were looked for (with their parents, or added up by parent where saturation never
+        # cuts it off), and for whole strings, with keys too.
         self._chance = np.zeros(0)
         self._little = reports.sampling_error * SATURATION / 2
         self._chance_of_little = np.zeros(len(parents.prefixes))
@@ -179,7 +179,7 @@ class _Step:
         found = replace(found, parents=of[found.parents])
         self._add(found, chance)
 
-    def look_far_below(self, parent: int, room: int, letters: LetterModels) -> None:
+    def backtrack(self, parent: int, room: int, letters: LetterModels) -> None:
         """Look for the likeliest extensions of one parent, by parts, which bounds the memory."""
         rows, share = np.array([parent]), self.parents.share[parent]
         prefix = self.parents.prefixes.take(rows)
@@ -191,7 +191,7 @@ class _Step:
             self._screen(below, chance)
         self._fit()
 
-    def look_everywhere(self, alphabet: str) -> None:
+    def exhaustive_search(self, alphabet: str) -> None:
         """Look for every beginning for which there is time, whatever letters are likely."""
         prefixes = all_beginnings(self.length, alphabet)
         chance = np.full(len(prefixes), _EVERYWHERE / len(prefixes))
@@ -256,7 +256,7 @@ class _Step:
         """Return the letter model that also knows what is likely to be there in this step."""
         likely = np.flatnonzero(self.tests.log_q < _LOG_HALF)
         real = self._real(self._reweighted())[likely]
-        weights = lesson(self._shares(likely) * real)
+        weights = training_weights(self._shares(likely) * real)
         symbols = self.listed.prefixes.symbols[likely]
         return letters.learned(symbols, weights, self.parents.length)
 
@@ -274,7 +274,7 @@ class _Step:
         """Return how much more room each parent should have: by what its extensions leave."""
         return self._worth_left(self.explained())
 
-    def left(self) -> Left:
+    def left(self) -> ResidualMass:
         """Return what is expected of extensions by what the others of each parent leave of it.
 
         Only what is sure leaves nothing to others: where reports are few the model fits noise.
@@ -284,7 +284,7 @@ class _Step:
         own[fit.selected[sure]] = fit.coefficients[1:][sure]
         by_all = np.bincount(of, own, len(self.parents.prefixes)).astype(np.float64)
         by_others = self.parents.worth_left(of, by_all[of] - own, self.reports.std_error)
-        return Left(self._chance * by_others, self._worth_left(by_all))
+        return ResidualMass(self._chance * by_others, self._worth_left(by_all))
 
     def _worth_left(self, explained: FloatArray) -> FloatArray:
         everyone = np.arange(len(explained))
@@ -323,13 +323,13 @@ class _Step:
         members = self.listed.prefixes.take(self.reports.fit.selected)
         return Explained(self.reports, members.sizes)
 
-    def survivors(self) -> Survivors:
+    def survivors(self) -> RetainedPrefixes:
         """Return what the next step sets out from."""
         z = self.tests.share / self.reports.std_error
         log_weighted = self._reweighted()
         kept = np.argsort(log_weighted, kind="stable")[:_MOST_KEPT]
         kept = np.sort(kept[z[kept] > _KEPT_Z])
-        return Survivors(
+        return RetainedPrefixes(
             self.listed.prefixes.take(kept),
             self._shares(kept),
             self._real(log_weighted)[kept],
@@ -398,7 +398,7 @@ def propose(
     how many. Raises `UndecodableError` if a step that is needed has no reports.
     """
     start = canonical_bytes(below)
-    survivors = Survivors.all_below(start)
+    survivors = RetainedPrefixes.all_below(start)
     letters = Mixture.of_corpus([text.encode() for text in corpus], "".join(sorted(set(alphabet))))
     found: list[FoundPrefixes] = []
     families: list[Family] = []
@@ -417,12 +417,12 @@ def propose(
         families.append(step.family(number, explained[number]))
         if not len(survivors.prefixes):
             return Proposals(tuple(families), explained, tuple(found))
-        weights = lesson(survivors.expected)
+        weights = training_weights(survivors.expected)
         letters = letters.learned(survivors.prefixes.symbols, weights, step.parents.length)
         del step  # what it looked at takes as much memory as what comes next
     progress(n_steps - 1, n_steps)
     reports = step_reports(counts, params, metric_type, n_steps - 1)
-    taught = taught_ends(ends_of(survivors, room, letters), survivors, room, letters, reports)
+    taught = learned_suffixes(ends_of(survivors, room, letters), survivors, room, letters, reports)
     ends, explained[n_steps - 1] = taught.strings, taught.explained
     families.append(
         Family(
@@ -448,7 +448,7 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
     everyone, shares = np.arange(len(step.parents.prefixes)), step.parents.worth
     step.look(everyone, shares, room if first else int(_GLANCE * room), letters)
     if not step.parents.length:
-        step.look_everywhere(letters.own)
+        step.exhaustive_search(letters.own)
     if first:
         step.look(everyone, shares, _FIRST_ROOM * room, step.learned(letters))
     if step.reports.scatter > SCATTER or step.gaps().is_blind:
@@ -458,7 +458,7 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
     of_again = (BLIND_ROOM if first else _AGAIN_ROOM) * room
     step.look(everyone, step.remaining(), of_again, step.learned(letters))
     if not step.parents.length and step.found().misses_common:
-        step.look_far_below(0, BLIND_ROOM * room, letters.unlearned())
+        step.backtrack(0, BLIND_ROOM * room, letters.unlearned())
     gaps = step.gaps()
     if len(gaps.rows):
         least = _GAP_LEAST * LEAST_EXPECTED
@@ -471,7 +471,7 @@ def _look_far_below_each(step: _Step, room: int, letters: LetterModels) -> None:
     fruitless = 0
     for row in step.gaps().largest(FAR_Z * step.reports.std_error)[:_MOST_FAR].tolist():
         known = step.n_found_below(row)
-        step.look_far_below(row, _FAR_ROOM * room, letters)
+        step.backtrack(row, _FAR_ROOM * room, letters)
         fruitless = 0 if step.n_found_below(row) > known else fruitless + 1
         if fruitless == _MOST_FRUITLESS:
             return
@@ -486,13 +486,13 @@ def _look_for_the_unfamiliar(step: _Step, room: int) -> None:
     strong = np.flatnonzero(step.parents.strong)
     gaps = step.gaps()
     for row in gaps.largest()[:_MOST_BLIND].tolist():
-        step.look_far_below(row, BLIND_ROOM * room, _unfamiliar(step))
+        step.backtrack(row, BLIND_ROOM * room, _unfamiliar(step))
         found = step.listed.prefixes.take(step.reports.fit.selected)
         if len(found):
             shares = step.remaining()[strong]
-            step.look(strong, shares, MORE_ROOM * room, Unfamiliar(found), least=0.0)
+            step.look(strong, shares, MORE_ROOM * room, UniformModel(found), least=0.0)
             return
 
 
-def _unfamiliar(step: _Step) -> Unfamiliar:
-    return Unfamiliar(step.parents.prefixes.take(np.flatnonzero(step.parents.strong)))
+def _unfamiliar(step: _Step) -> UniformModel:
+    return UniformModel(step.parents.prefixes.take(np.flatnonzero(step.parents.strong)))

@@ -29,8 +29,8 @@ from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import Correction, log_q_values
 from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, counted
 
-# Of many prefixes, those that don't stand out so far are dropped, except for the 20,000 of which
-# most is expected: a string that is found at 4 in the end is at 1.5 or more in every step, nearly.
+# If prefixes are many, those that don't stand out are dropped, except for the 20,000 most
+# expected: a string that is found at 4 in the end is at 1.5 or more in every step, nearly.
 # In standard errors of all cohorts: what is at 3 after all of them is below the mean after half of
 # them with a probability of .13%, and below .9 after three quarters with one of .1%.
 _LOOKS = ((0.5, 0.0), (0.75, 0.9), (1.0, 1.5))
@@ -61,7 +61,7 @@ class Moments(NamedTuple):
 
 
 class Tests(NamedTuple):
-    """What a step says of some prefixes."""
+    """Estimates and tests of some prefixes in a step."""
 
     share: FloatArray  # shape (n,); unbiased
     log_weighted: FloatArray  # shape (n,); one-sided p-values, divided by their weights
@@ -79,12 +79,12 @@ class StepReports:
 
     @property
     def std_error(self) -> float:
-        """Of the share of a prefix that isn't in the model."""
+        """Standard error of the share of a prefix outside the model."""
         return _moments(self._scores()).deviation / self._information()
 
     @property
     def sampling_error(self) -> float:
-        """What the standard error would be if every prefix were in the model."""
+        """The standard error if every prefix were in the model."""
         rates, reports = self.bits.rate.ravel() - self.fit.residuals, reports_by_row(self.bits)
         by_row = reports / variance_of_one(rates, self.params)
         return float(1 / np.sqrt(by_row.reshape(self.bits.rate.shape).mean(axis=1).sum()))
@@ -248,15 +248,15 @@ LEAST_EXPECTED = 1e-5
 this leaves goes to the steps at which letters are hard to guess.
 """
 LEAST_SHARE = 0.3
-"""Standard errors that a prefix has at least, and leaves to others: an estimate below tells no more
-than one at 0.
+"""Standard errors that a prefix has at least, and leaves to others: an estimate below counts as
+one at 0.
 """
 FEW = 20
 """Prefixes, each of which then has a twentieth of a look's room at least."""
 
 
 @dataclass(frozen=True, slots=True)
-class Survivors:
+class RetainedPrefixes:
     """Prefixes of one length that the next step sets out from."""
 
     prefixes: Prefixes
@@ -310,7 +310,7 @@ class Survivors:
         return self.prefixes.length
 
 
-def lesson(expected: FloatArray) -> FloatArray:
+def training_weights(expected: FloatArray) -> FloatArray:
     """Return how many times each prefix counts for the letter model.
 
     In proportion to its share, and together as many times as there are different prefixes, if
@@ -352,7 +352,7 @@ class Gaps(NamedTuple):
         return self.rows[some[np.argsort(-self.missing[some], kind="stable")]]
 
 
-def gaps_of(parents: Survivors, of: IntArray, shares: FloatArray, std_error: float) -> Gaps:
+def gaps_of(parents: RetainedPrefixes, of: IntArray, shares: FloatArray, std_error: float) -> Gaps:
     """Return the gaps that some extensions leave.
 
     `parents`: the prefixes, n of them. `of`, shape (e,): whose extension each is that was found.

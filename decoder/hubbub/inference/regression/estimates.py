@@ -7,7 +7,7 @@ errors take account of two things that the weights of the regression don't know:
 report are correlated, and the target is the share among the *collected* reports, so that drawing
 these from a population adds nothing.
 
-The null hypothesis of a test is that nobody has the string. Then its bits are random, and the
+The null hypothesis of a test is that no client has the string. Then its bits are random, and the
 distribution of its score over the hash is known exactly given the scores of the rows (`hash_null`),
 whatever unlisted strings these hold. A member of the model is tested in the model without it.
 """
@@ -41,10 +41,10 @@ from hubbub.protocol import RapporParams
 
 EXACT = 16_384
 """Most candidates whose information is worked out for each."""
-# Of longer lists the information is the mean of a sample, whose error is 1 in 64 of its scatter;
+# For longer lists the information is the mean of a sample, whose error is 1 in 64 of its scatter;
 # 256 are enough where only an order is asked for.
 _SAMPLE, _ROUGH_SAMPLE = 4_096, 256
-# Whoever looks present gets exact information; a false alarm at 3 costs time alone.
+# Candidates that look present get exact information; a false alarm at 3 costs time alone.
 _INTERESTING_Z = 3.0
 # Doubles at once (4 MB): bounds memory; speed alone depends on it.
 _NUMBERS_AT_ONCE = 2**19
@@ -78,7 +78,7 @@ class CandidateEstimates:
 
 
 class CandidateSums(NamedTuple):
-    """What a fit's rows add up to at each candidate's bits."""
+    """Sums of a fit's rows at each candidate's bits."""
 
     score: FloatArray  # shape (n,); x'W(y - fitted) and x'Wx
     weight: FloatArray

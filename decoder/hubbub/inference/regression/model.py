@@ -2,7 +2,7 @@
 
 The model of the rate y_cj of bit j in cohort c is
     y_cj = beta_0 b + sum_s beta_s x_scj + noise,     b = 1 - (1 - 1/k)^h,
-where x_s is candidate s's Bloom filter and beta_0 the mass of strings nobody listed, which set a
+where x_s is candidate s's Bloom filter and beta_0 the mass of unlisted strings, which set a
 bit with probability b. Shares beta_s are fixed effects, which may be anything, or random effects,
 each a draw from a normal distribution of its own (`sparse_effects`), so that many of them can be in
 the model at once. The noise is sampling, known from the fitted rates, and an excess variance tau^2,
@@ -30,7 +30,7 @@ ROWS_EACH = 3
 # Weights depend weakly on rates, so that few rounds settle them; fewer where they start from those
 # of a similar model.
 _REWEIGHTINGS, _REWEIGHTINGS_AGAIN = 4, 2
-# Of the largest pivot: what is left of a column below that is rounding.
+# Part of the largest pivot below which the rest of a column is rounding.
 _TINY = 1e-9
 # Sparse matrices with more than such a part of their entries are multiplied as dense ones, which
 # is quicker; filters of 16 bits and fewer have such a part.

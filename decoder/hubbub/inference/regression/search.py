@@ -1,7 +1,7 @@
-"""Which candidates belong in the model: fit, test, let in what is detected, until it is stable.
+"""Choose the model's candidates: fit, test and add the detected ones until it is stable.
 
 A short list goes into the model whole where rows are plenty, all as fixed effects (plain weighted
-least squares): nothing is searched. Otherwise the marginal tests tell whether much of the list is
+least squares): nothing is searched. Otherwise the marginal tests show whether much of the list is
 there. If so, it goes in whole, as fixed effects and as random effects whose distribution is
 estimated, and the model with the smaller errors is kept. If not, only those go in that the marginal
 tests propose, or a non-negative Lasso where more stand out than rows can carry, and that a test
@@ -62,14 +62,14 @@ MOST_LISTED = 1_200
 _FEW, _PLENTY = 300, 10
 
 SEARCHED = 1.4
-"""By what q-values are raised where the model was found in the same reports.
+"""The factor by which q-values are raised if the model was found in the same reports.
 
 A candidate that was tested as a member helped to choose the model that it is tested in, as random
 effects do: without it .049 and .060 of the names were false in 160 random regimes and 40 crowded
 ones, with it .043 and .050, at 1% fewer right ones.
 """
 
-# As fixed effects, more candidates than this part of the rows have larger errors than as random.
+# Candidates per row beyond which fixed effects have larger errors than random effects.
 _CROWDED = 0.6
 _MOSTLY_ABSENT = 0.75  # if more than this share seems absent, only the detected go in
 # Up to such a part of a variance, what candidates outside of the model add to it isn't worth the
@@ -165,7 +165,7 @@ class Search:
                 if n / rows * _excess_square(found) <= _NEGLIGIBLE_PART:
                     return found
                 return _surest([found, self._run_random(found.fit)])
-        # Rows of a filter that is half full tell less of each string.
+        # Rows of a filter that is half full carry less about each string.
         room = (1.0 - unknown_column(self.params)) ** 2 * rows
         all_fixed = self._run_fixed() if n <= _CROWDED * room else None
         if not may_be_random:
@@ -185,10 +185,10 @@ class Search:
         return log_p
 
     def _run_fixed(self) -> SearchResult | None:
-        """Return the model of the whole list as fixed effects, if the rows tell all shares apart.
+        """Return the whole list as fixed effects, if the rows determine all shares.
 
-        Of columns that depend on each other one would be left out, whichever comes last, and the
-        others' shares would hold its own: as random effects they stay what they are.
+        Otherwise the last of dependent columns would be left out, and the others' shares would hold
+        its own: as random effects they stay what they are.
         """
         fit = self._fit_fixed(np.arange(len(self.candidates)))
         return self.tested(fit) if len(fit.selected) == len(self.candidates) else None
@@ -249,7 +249,7 @@ class Search:
                 break
             if step >= _FREE_ROUNDS:
                 detected = np.intersect1d(detected, chosen)
-            kept = keep_fittest(detected, -found.log_p[detected], self.bits)
+            kept = non_collinear_subset(detected, -found.log_p[detected], self.bits)
             if np.array_equal(kept, chosen):
                 break
             chosen = kept
@@ -343,7 +343,7 @@ def passing(fit: Fit, candidates: Candidates, bits: BitEstimates, n_candidates: 
     """
     sums = candidate_sums(fit, candidates)
     z = sums.score / np.sqrt(np.maximum(sums.weight, _TINY))
-    return keep_fittest(np.arange(len(z)), z - _passed_by_one(n_candidates), bits)
+    return non_collinear_subset(np.arange(len(z)), z - _passed_by_one(n_candidates), bits)
 
 
 def chosen_by_lasso(
@@ -365,7 +365,7 @@ def chosen_by_lasso(
     with warnings.catch_warnings():  # proposals needn't be exact, and a user can't do anything
         warnings.simplefilter("ignore", ConvergenceWarning)
         lasso.fit(matrix.T.tocsc(), bits.rate.ravel(), sample_weight=fit.weights)
-    return keep_fittest(np.arange(len(candidates)), lasso.coef_, bits)
+    return non_collinear_subset(np.arange(len(candidates)), lasso.coef_, bits)
 
 
 def _passed_by_one(n: int) -> float:
@@ -378,7 +378,7 @@ def room(bits: BitEstimates) -> int:
     return max(1, bits.informative // ROWS_EACH)
 
 
-def keep_fittest(candidates: IntArray, merit: FloatArray, bits: BitEstimates) -> IntArray:
+def non_collinear_subset(candidates: IntArray, merit: FloatArray, bits: BitEstimates) -> IntArray:
     """Keep candidates of positive merit, the best ones if the rows can't carry them all."""
     best = np.argsort(-merit, kind="stable")[: room(bits)]
     return np.sort(candidates[best[merit[best] > 0]])

@@ -1,11 +1,11 @@
 """Random effects whose distribution is estimated: most shares are 0, the others are of any size.
 
 A list that rows can't carry as fixed effects leaves each share's error to what is supposed of the
-others. Draws of one variance suppose too little: beside thirty strings of 1% and three hundred
+others. Draws of one variance suppose too little: with thirty strings of 1% and three hundred
 absent ones the first are drawn towards 0, the latter scatter, and both widen every error. Here the
 shares are draws from a mixture of 0 and of bells from half an error up to 1, whose weights are the
-most likely ones (Robbins 1956), and each share gets the normal distribution that stands for what
-the mixture says of it, given all rows (expectation propagation: Minka 2001, Opper and Winther
+most likely ones (Robbins 1956), and each share gets the normal distribution that stands for its
+posterior given all rows (expectation propagation: Minka 2001, Opper and Winther
 2005).
 
 Invariant: what stands for a share isn't used for its own estimate or test, but for the others'.
@@ -20,17 +20,17 @@ from scipy import linalg
 
 from hubbub.inference.arrays import FloatArray
 
-# Bells begin at half an error: smaller shares are like 0. Each is larger by 40% than the one
+# The bells begin at half an error: smaller shares are like 0. Each is larger by 40% than the one
 # before, and half as wide as the step, so that together they leave no gap.
 _LEAST_SHARE, _FACTOR = 0.5, 1.4
-# Of the mixture's weights, for each round of the shares: these converge as slowly.
+# Updates of the mixture's weights per round of the shares, which converge as slowly.
 _WEIGHTINGS = 10
 UNDETERMINED = 1e-6
-"""Of a share's information: less is rounding, and the rows don't determine it."""
-# What stands for a share leaves between a thousandth of its variance and all but a ten-thousandth
-# of its information, so that neither is rounding.
+"""Part of a share's information: less is rounding, and the rows don't determine it."""
+# A share's normal distribution leaves between a thousandth of its variance and all but a
+# ten-thousandth of its information, so that neither is rounding.
 _LEAST_VARIANCE, _LEAST_PENALTY = 1e-3, 1e-4
-# Of what a share's part was before: keeps two shares that compete from taking turns.
+# Weight of a share's part before: keeps two shares that compete from taking turns.
 _KEPT = 0.3
 
 
@@ -41,7 +41,7 @@ class Effects(NamedTuple):
     pulls: FloatArray
 
 
-class Bells(NamedTuple):
+class GaussianMixture(NamedTuple):
     """The mixture's parts, the first of which is 0; float64 arrays of shape (b,)."""
 
     means: FloatArray
@@ -59,7 +59,7 @@ def sparse_effects(
     others.
     """
     own = np.diag(gram)[1:]
-    bells = bells_of(own)
+    bells = gaussian_mixture(own)
     effects = start or Effects(own.copy(), np.zeros(len(own)))
     weights = np.full(len(bells.means), 1 / len(bells.means))
     kept = _KEPT if start else 0.0  # of a mere guess nothing
@@ -78,14 +78,14 @@ def sparse_effects(
     return effects
 
 
-def _likelihood(share: FloatArray, variance: FloatArray, bells: Bells) -> FloatArray:
+def _likelihood(share: FloatArray, variance: FloatArray, bells: GaussianMixture) -> FloatArray:
     total = variance[:, None] + bells.variances
     surprise = (share[:, None] - bells.means) ** 2 / total + np.log(total)
     return np.asarray(np.exp((surprise.min(axis=1, keepdims=True) - surprise) / 2))
 
 
 def _standing_for(
-    share: FloatArray, variance: FloatArray, bells: Bells, parts: FloatArray
+    share: FloatArray, variance: FloatArray, bells: GaussianMixture, parts: FloatArray
 ) -> Effects:
     """Return the normal distributions that stand for shares which belong to parts so likely."""
     means, variances = bells
@@ -99,16 +99,16 @@ def _standing_for(
     return Effects(penalties, pulls)
 
 
-def bells_of(own: FloatArray) -> Bells:
+def gaussian_mixture(own: FloatArray) -> GaussianMixture:
     """Return the mixture's parts, from half of a typical error up to 1.
 
-    `own`, shape (a,): what the rows tell of each share if all others are known.
+    `own`, shape (a,): the rows' information about each share if all others are known.
     """
     size = float(1 / np.sqrt(np.median(own)))
     steps = max(int(np.ceil(np.log(1 / (_LEAST_SHARE * size)) / np.log(_FACTOR))), 0)
     means = _LEAST_SHARE * size * _FACTOR ** np.arange(steps + 1)
     widths = (_FACTOR - 1) / 2 * means
-    return Bells(np.append(0.0, means), np.append(0.0, widths**2))
+    return GaussianMixture(np.append(0.0, means), np.append(0.0, widths**2))
 
 
 def _shares_without(

@@ -1,1 +1,1 @@
-"""What all methods share: an absent string's score, error rates, intervals after selection."""
+"""Shared by all methods: an absent string's score, error rates, intervals after selection."""

@@ -5,7 +5,7 @@ holds the truth too rarely: its promise is about all candidates, not about the d
 distribution of the estimate is taken given that it passed its threshold, and the interval holds 95%
 of the times *under that distribution*, for every share from 0 on. It is made as Feldman and Cousins
 (Physical Review D 57, 1998) do: a share is inside if the estimate is among the likeliest 95% for
-it, judged by its likelihood beside that of the best share. So no interval is empty or goes below 0.
+it, judged by its likelihood relative to the best share's. So no interval is empty or goes below 0.
 
 The detected strings' total: their sum less what it owes to their having been selected.
 
@@ -82,8 +82,7 @@ def selection_bias(
     return bias, counted + (_RELATIVE_ERROR * bias) ** 2
 
 
-# By convention.
-CONFIDENCE = 0.95
+CONFIDENCE = 0.95  # by convention
 Z_CONFIDENCE = float(special.ndtri((1 + CONFIDENCE) / 2))
 # The grid of errors, in standard errors: ends are interpolated between cells of .04. It goes
 # further to the right, where errors are heavier if strong unlisted strings may collide with a

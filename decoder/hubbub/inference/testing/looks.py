@@ -30,7 +30,7 @@ _FARTHEST, _HALVINGS = 40.0, 60
 """Standard errors within which an interval ends, and halvings after which its ends stand."""
 
 
-class Looks(ABC):
+class SequentialTest(ABC):
     """How often differences of s rows are looked at. Arrays are of shape (s,)."""
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Looks(ABC):
         """Return the |z| whose p-values are a level."""
 
     @abstractmethod
-    def marked_ends(
+    def conditional_interval(
         self, z: FloatArray, std_error: FloatArray, cutoff: FloatArray, log_error_rate: float
     ) -> FloatArray:
         """Return 95% intervals of rows that were picked because they differ; shape (2, s).
@@ -54,7 +54,7 @@ class Looks(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class OneLook(Looks):
+class FixedSample(SequentialTest):
     """A single look, whose time was settled beforehand."""
 
     def log_p(self, z: FloatArray, std_error: FloatArray) -> FloatArray:  # noqa: ARG002
@@ -65,7 +65,7 @@ class OneLook(Looks):
         """Return the normal distribution's quantile."""
         return np.full(np.shape(std_error), -float(special.ndtri_exp(log_level + LOG_HALF)))
 
-    def marked_ends(
+    def conditional_interval(
         self,
         z: FloatArray,
         std_error: FloatArray,  # noqa: ARG002
@@ -85,8 +85,8 @@ def scale_of(variance: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class EveryLook(Looks):
-    """As many looks as somebody wants, of reports that become ever more."""
+class AlwaysValid(SequentialTest):
+    """Any number of looks at a growing set of reports."""
 
     # Shape (s,), or float; standard deviation of the normal mixture, in the unit of the
     # differences: bounds are tightest where an interval reaches about so far to either side.
@@ -102,7 +102,7 @@ class EveryLook(Looks):
         time = self._time(std_error)
         return np.asarray(np.sqrt((1 + 1 / time) * (np.log1p(time) - 2 * log_level)))
 
-    def marked_ends(
+    def conditional_interval(
         self,
         z: FloatArray,
         std_error: FloatArray,

@@ -27,7 +27,7 @@ _TINY = 1e-300
 
 
 class Correction(enum.StrEnum):
-    """Which error rate is held at alpha.
+    """The error rate that is held at alpha.
 
     BH holds the expected share of false names among those detected (the false discovery rate);
     BONFERRONI the chance of even one false name (the family-wise error rate).

@@ -118,7 +118,7 @@ LEAST_DAYS = 3 * WEEK
 # A series is asked three things at one level, of which each has its part; they add up to 1.
 _OF_SHIFTS, _OF_STRETCHES, _OF_PATTERN = math.log(0.8), math.log(0.15), math.log(0.05)
 _LEAST_INFORMATION = 1e-11
-"""Of all days' weights, what an interval must have beside what is in the model."""
+"""Least part of all days' weights that an interval adds to the model."""
 _TINY = 1e-300  # stands for 0 in logarithms
 _ALIKE = 1e-9  # relative: what rounding makes of two equal sizes
 
@@ -130,8 +130,7 @@ class Change:
     day: int  # index of the first day that differs
     last: int | None  # index of the last one; None: all days from `day` on
     p_value: float  # of "nothing else changed" when it was found
-    # What the level on the first day would be without this change, and is with it, on an average
-    # weekday.
+    # The level on the first day without this change, and with it, on an average weekday.
     before: float
     after: float
     std_error: float  # of their difference
@@ -147,7 +146,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class SeriesFit:
-    """What was found in a series, all of it estimated together."""
+    """Changes and weekly pattern of a series, estimated together."""
 
     changes: tuple[Change, ...]  # by day
     # Shape (d,); on an average weekday, with the changes; nan if there are no estimates.
@@ -156,7 +155,7 @@ class SeriesFit:
     # and their standard errors; nan without three weeks, or where a weekday has no estimates.
     weekday_effect: FloatArray
     weekday_error: FloatArray
-    # Ln of the p-value of "all weekdays are alike" beside these changes; 0 without three weeks.
+    # Ln of the p-value of "all weekdays are alike" given these changes; 0 without three weeks.
     weekly_log_p: float
 
 
@@ -174,7 +173,7 @@ def change_log_p(shares: FloatArray, variances: FloatArray, common: float = 0.0)
 def fit_changes(
     shares: FloatArray, variances: FloatArray, level: float, common: float = 0.0
 ) -> SeriesFit:
-    """Find intervals that differ, one after the other, and the weekly pattern beside them.
+    """Find intervals that differ, one after the other, and the weekly pattern with them.
 
     What was found is in the model in which the next interval is looked for. A stretch that begins
     or ends where a shift is means two shifts.
@@ -227,7 +226,7 @@ class _Series:
 
     @property
     def of_weekday(self) -> BoolArray:
-        """Which days are of which level: of a weekday with estimates, or of the only one."""
+        """Days of each level: one per weekday with estimates, or a single one."""
         if len(self.days) < LEAST_DAYS:
             return np.ones((len(self.days), 1), dtype=np.bool_)
         return np.asarray(self.days[:, None] % WEEK == np.unique(self.days % WEEK))
@@ -239,7 +238,7 @@ class _Series:
         return np.asarray(self.root[:, None] * np.column_stack([self.of_weekday, *inside]))
 
     def scores(self, design: FloatArray) -> _Scores:
-        """Return the scores of intervals beside a scaled design."""
+        """Return the scores of intervals added to a scaled design."""
         basis = np.linalg.qr(design)[0]
         n_days = len(self.days)
         days, ends = np.arange(n_days), np.arange(n_days + 1)
@@ -265,7 +264,7 @@ class _Scores(NamedTuple):
 
 
 def _most_conspicuous(series: _Series, found: Sequence[_Interval]) -> _Interval | None:
-    """Return the interval that is least likely by chance, beside those in the model.
+    """Return the interval outside the model that is least likely by chance.
 
     Notes
     -----

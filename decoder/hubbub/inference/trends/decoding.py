@@ -78,7 +78,7 @@ class DayEstimates(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesFindings:
-    """What changed in each of s series."""
+    """The changes found in each of s series."""
 
     # Shape (s,); of "the share was the same on all days", or in all weeks from three on; q is
     # corrected for the number of series.
@@ -437,7 +437,7 @@ def _tested(
 
 
 _DEPENDENT = 1e-6
-"""Least eigenvalue of the scaled information, of strings that reports tell apart.
+"""Least eigenvalue of the scaled information for strings that reports distinguish.
 
 Above the rounding of single precision, in which the information of many reports is summed up.
 """
@@ -458,7 +458,7 @@ def decode_whole_days(
     `pooled`: of those days together, by the likelihood; its level and correction are kept.
     `candidates`: those of `pooled`, in their order. `min_reports`: how many were enough. `threads`:
     all cores if not given; the result is the same. Returns none if no string was detected, or whole
-    reports don't tell the detected ones apart.
+    reports don't distinguish the detected ones.
     """
     found = pooled.largest_detected()
     if not len(found):
