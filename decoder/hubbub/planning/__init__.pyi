@@ -63,7 +63,7 @@ from hubbub.planning.limits import (
 )
 from hubbub.planning.noise import (
     Budget as Budget,
-    Flips as Flips,
+    NoiseRates as NoiseRates,
     common_rates as common_rates,
     count_variance as count_variance,
     exact_chance as exact_chance,

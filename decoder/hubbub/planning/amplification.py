@@ -1,6 +1,6 @@
-"""What shuffling among N clients leaves of one's epsilon: central (epsilon, delta), from above.
+"""The central (epsilon, delta) of one client among N shuffled ones, from above.
 
-Whoever sees N clients' reports shuffled doesn't know which are whose. Two theorems turn that into
+An observer of N clients' shuffled reports doesn't know which are whose. Two theorems turn that into
 numbers, each an upper bound: one for any reports of an epsilon, and one that knows the likelihood
 ratios of RAPPOR's own reports.
 
@@ -264,7 +264,7 @@ def blanket_delta(
 
     E[(sum of N draws of X)_+] / (N gamma): X is 0 with probability 1 - gamma, and otherwise `first`
     - e^epsilon `second` of a report from the blanket (Balle et al. 2019, section 5). Errors of the
-    arithmetic, always added, are small beside the `resolution`.
+    arithmetic, always added, are small against the `resolution`.
     """
     values = ratios.first - math.exp(epsilon) * ratios.second
     scale = n_reports * ratios.blanket
@@ -284,7 +284,7 @@ def smallest_epsilon(delta_at: Callable[[float], float], delta: float, local: fl
         return 0.0
     square, found = 0.0, math.log(at_zero / delta)
     low, high = 0.0, local
-    # As of the normal distribution with this mean positive part.
+    # Start from the normal distribution with this mean positive part.
     epsilon = at_zero * math.sqrt(4 * math.pi * found)
     for _ in range(_MOST_STEPS):
         if not low < epsilon < high:

@@ -36,7 +36,7 @@ from hubbub.protocol import (
 from hubbub.reporting import Heading, Page, Section, Table, registry_ends, visible
 
 INDEX = "index.html"
-# Of an example: nobody's.
+# The example's, which no client has.
 _SECRET = bytes(32)
 _BATCH_ID = "0" * 32
 _MOST_VALUES = 60  # that are listed; the registry has them all
@@ -136,15 +136,15 @@ def _sections(
     if labels:
         more = f", and {len(labels) - _MOST_VALUES:,} more" if len(labels) > _MOST_VALUES else ""
         facts["values"] = ", ".join(map(visible, labels[:_MOST_VALUES])) + more
-    told = {each.name: visible(each.words) for each in metric.dimensions}
+    facts_of_app = {each.name: visible(each.words) for each in metric.dimensions}
     yield Section("What is asked", (visible(describe_metric(metric)),), facts)
-    if told:
+    if facts_of_app:
         clear = (
             "These travel in the clear, next to the noise: they are facts about the app, and never "
             f"what its user did. Combinations with fewer than {metric.min_reports:,} reports in a "
-            "day are counted as other before anybody reads them."
+            "day are counted as other before anyone reads them."
         )
-        yield Section("What it says about the app", (clear,), told)
+        yield Section("What it reveals about the app", (clear,), facts_of_app)
     yield _example(metric)
     figures = metric_figures(metric, PlanAssumptions(), budget)
     meaning = (
@@ -162,8 +162,8 @@ def _example(metric: Metric) -> Section:
     """Return what a client would send of an example answer, and what that is."""
     title, stream = "What leaves a device", KeyedStream(keyed_message(metric.name.encode()))
     values = {each.name: each.values[0] for each in metric.dimensions if each.values}
-    told = metric._replace(slice=slice_of(metric.dimensions, values))
-    encoder, value = Encoder(told, _SECRET), _value(metric.type)
+    sliced = metric._replace(slice=slice_of(metric.dimensions, values))
+    encoder, value = Encoder(sliced, _SECRET), _value(metric.type)
     try:
         if metric.memory == "period":
             response = encoder.fresh_response(value, stream)
@@ -172,7 +172,7 @@ def _example(metric: Metric) -> Section:
     except EncodingError:  # a type that an installed package brings takes other values
         return Section(title, ("The app's own preview shows an example.",))
     report = encoder.report(response, stream)
-    _, _, *lines = (line.strip() for line in describe_preview(told, report, None).splitlines())
+    _, _, *lines = (line.strip() for line in describe_preview(sliced, report, None).splitlines())
     facts = {
         "of the answer": visible(json.dumps(value, ensure_ascii=False)),
         "a device could send": batch_to_json(Batch((report,), _BATCH_ID)).decode(),

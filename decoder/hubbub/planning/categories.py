@@ -121,7 +121,7 @@ class CategoriesGoal(Goal):
         return limit_finding(
             plan,
             f"{share} is detected among {self.categories:,} with probability {self.test.power:g} "
-            f"(alpha {self.test.alpha:g}, Bonferroni); the share of one that nobody is in has the "
+            f"(alpha {self.test.alpha:g}, Bonferroni); the share of an empty one has the "
             f"standard error {percents(plan.std_error)}.",
         )
 

@@ -1,6 +1,6 @@
-"""Cells that have a bit each: what shows one, errors of sums over them, and tables of fields.
+"""Cells with a bit each: detection of one, errors of sums over them, and tables of fields.
 
-The bit of a cell that nobody is in is 1 in a binomial number of reports, from which all errors
+The bit of an empty cell is 1 in a binomial number of reports, from which all errors
 follow. Invariant: a tuple is one value, so both epsilons are those of a string with as many hashes,
 whichever field changes.
 """
@@ -46,11 +46,11 @@ class CellErrors:
     reports_each: float = 1.0
 
     def of_cell(self, share: float = 0.0) -> float:
-        """Of a cell's share."""
+        """Return the standard error of a cell's share."""
         return self._of(1.0, 1, share, 0.0, 0, 0.0)
 
     def of_margin(self, size: int, share: float = 0.0) -> float:
-        """Of the share of one of a field's `size` values."""
+        """Return the standard error of one of a field's `size` values."""
         return self._of(1.0, self.cells // size, share, 0.0, 0, 0.0)
 
     def of_conditional(self, first: int, last: int, given: float, share: float) -> float:
@@ -77,9 +77,9 @@ class CellErrors:
 def bit_limit(params: RapporParams, n_clients: float, test: DetectionTest) -> float:
     """Return the smallest share of a cell with a bit of its own that is detected with the power.
 
-    Infinite if none is. A bit of a cell that nobody is in is 1 in Binomial(N, p*) reports, and of a
+    Infinite if none is. A bit of an empty cell is 1 in Binomial(N, p*) reports, and of a
     share pi in Binomial(N, p* + pi (q* - p*)): both tails are exact if each client reports once.
-    Otherwise they are those of as many clients as know an absent cell's share as well.
+    Otherwise they are those of `equivalent_reports`.
     """
     p, q = _rates(params)
     n_reports = equivalent_reports(params, n_clients, test.reports_each)

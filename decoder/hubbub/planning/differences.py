@@ -56,15 +56,14 @@ class DifferenceGoal(Goal):
     """The least difference that is found between two groups of N reports each."""
 
     of: Goal  # what is compared
-    # What the control has of the value that differs. Of numbers the population is taken that is
-    # known worst.
+    # The control's share of the value that differs; for numbers the worst population is assumed.
     share: float
     sequential: bool  # whether the comparison may be looked at every day
     sought: ClassVar[str] = "A difference of"
 
     @property
     def groups(self) -> int:
-        """As of what is compared."""
+        """The groups of the compared goal."""
         return self.of.groups
 
     def over(self, reports_each: float) -> Self:
@@ -133,7 +132,7 @@ class DifferenceGoal(Goal):
             if self.of.by_subset:
                 return subset_variance(subset_of(params, self.of.categories), share)
             return CellErrors(params, self.of.categories, each).of_cell(share) ** 2
-        # What nobody listed sets the same bits in both groups, so it doesn't scatter differences.
+        # Unlisted strings set the same bits in both groups, so it doesn't scatter differences.
         # But each string that is fitted takes one of the k m bit rates from the others.
         known = replace(self.of.test, concentration=0.0)
         left = 1 - self.test.candidates / (params.k * params.m)
@@ -147,7 +146,7 @@ class DifferenceGoal(Goal):
     def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
         """Return those of what is compared."""
         spaces = self.of.spaces(budget, n_reports, most_bits)
-        return [replace(each, rate=None) for each in spaces]  # known for values that nobody has
+        return [replace(each, rate=None) for each in spaces]  # known for absent values
 
     def exact(self, budget: Budget) -> RapporParams | None:
         """Return those of what is compared."""

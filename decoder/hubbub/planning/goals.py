@@ -1,6 +1,6 @@
-"""What is to be found: a goal, the parameters that are worth trying for it, and the words for it.
+"""Goals of a plan: the parameters worth trying for each, and the words for it.
 
-A goal states which share some parameters show, and in which words. Unless a subclass says otherwise
+A goal states which share some parameters show, and in which words. Unless a subclass differs
 it is the rarest of random strings whose bits are hashed (`limits`): the subclasses differ in which
 reports they have for it, and in what else they state. A schedule says how many reports N clients
 make in T days, how many of them repeat one response, and what they reveal; that holds for however
@@ -207,7 +207,7 @@ class SearchSpace:
     cohorts: Callable[[int], Sequence[int]]  # ascending numbers of cohorts for a number of bits
     first: tuple[int, int]  # k and m with which the noise is sought first
     rate: float | None = None  # q*, if theory knows the best; None: it is searched for
-    # Whether q* is sought anew for each k and m that is tried, rather than for the first and the
+    # Whether q* is sought for each k and m that is tried, rather than for the first and the
     # last: better where bits are few to choose among, too long where they are many.
     refits: bool = False
     near_bits: float = NEAR_BEST  # how many times the best limit that of fewer bits may be
@@ -230,8 +230,8 @@ class Plan:
     params: RapporParams  # of one report; of open strings, of one step
     reports: float  # N
     limit: float  # share that N reports show with the goal's power; infinite if none
-    std_error: float  # of the share of a value that nobody has
-    # What else the goal states of them (`Goal.figures`).
+    std_error: float  # of the share of an absent value
+    # Further figures of the goal (`Goal.figures`).
     figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -241,7 +241,7 @@ class Plan:
 
     @property
     def epsilon_report(self) -> float:
-        """What a report spends."""
+        """The epsilon of a report."""
         return self.goal.epsilon_report(self.params)
 
 
@@ -250,7 +250,7 @@ Plans = tuple[Plan, ...]
 
 @dataclass(frozen=True, slots=True)
 class PlanSearch:
-    """What a search found."""
+    """The plans that a search found."""
 
     budget: Budget  # what may be spent; with given parameters, what they spend
     best: Plan  # what was chosen
@@ -274,7 +274,7 @@ class PlanSearch:
 
 @dataclass(frozen=True, slots=True)
 class Goal(ABC):
-    """What is to be found."""
+    """The share, error or difference that a plan is for."""
 
     # How many candidates are tested at which level, and with which power they are found.
     test: DetectionTest
@@ -302,7 +302,7 @@ class Goal(ABC):
         return law(params, self.clients(n_reports), self.test)
 
     def error(self, params: RapporParams, n_reports: float) -> float:
-        """Return the standard error of the share of a value that nobody has."""
+        """Return the standard error of the share of an absent value."""
         clients = self.clients(n_reports)
         if width := self.width(params):
             errors = CellErrors(params, width, self.test.reports_each)
@@ -344,7 +344,7 @@ class Goal(ABC):
         return replace(self, test=replace(self.test, reports_each=reports_each))
 
     def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return what else the parameters achieve: columns beside those of all plans."""
+        """Return further figures of the parameters: columns after those of all plans."""
         return {}
 
     @abstractmethod
@@ -352,7 +352,7 @@ class Goal(ABC):
         """Return among which parameters to search, one space for each number of hashes."""
 
     def alternatives(self, best: Plan, others: Plans, budget: Budget) -> Plans:  # noqa: ARG002
-        """Return the plans to be shown beside the best; none if there is one number of hashes."""
+        """Return the plans shown after the best; none if there is one number of hashes."""
         return ()
 
     def exact(self, budget: Budget) -> RapporParams | None:  # noqa: ARG002

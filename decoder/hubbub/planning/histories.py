@@ -1,4 +1,4 @@
-"""What one client's linked reports reveal: of its permanent response, and of its history of values.
+"""Bounds on what one client's linked reports reveal of its response and history of values.
 
 Each reported bit is a new coin with bias q or p, so from n linked reports the permanent bits follow
 one by one, with an error that falls exponentially. The permanent response is a fingerprint, not a
@@ -10,7 +10,7 @@ the same times; where a change itself can be seen there is no such bound, and th
 infinite. docs/understand/proofs.md has the proofs. Reports come once a day, however the periods'
 borders lie. Invariant: every rounding makes a bound larger.
 
-How well reports can be linked by their content alone, though nobody kept which came together.
+How well reports can be linked by their content alone, though no record keeps which came together.
 
 All reports of a permanent response are copies of one random pattern, in noise. Two reports of one
 client have a log likelihood ratio L against two of different clients: a sum over bits, whose mean
@@ -126,7 +126,7 @@ def right_links(
     sizes, times = np.unique(quantiles, return_counts=True)
     shares = [_right_of(lanes, float(size)) for size in sizes]
     share = float(np.average(shares, weights=times))
-    # Of equal reports in a cohort nobody can tell which is whose, and 2^k can differ.
+    # Equal reports in a cohort can't be attributed, and 2^k can differ.
     return min(share, params.m * 2.0 ** min(params.k, 1000) / clients)
 
 
@@ -218,7 +218,7 @@ def _ratio_laws(lanes: Sequence[_Lanes], grid: FloatArray) -> tuple[FloatArray, 
     law = np.where(law < _LOST, 0.0, law)
     ratios = step * (np.arange(_FINE_CELLS, dtype=np.float64) + middle - _FINE_CELLS // 2)
     place = _placed(ratios, grid)
-    # What is below the grid never competes.
+    # Ratios below the grid never compete.
     wrong = np.where(ratios < grid[0], 0.0, law * np.exp(-np.maximum(ratios, grid[0])))
     return place(law / law.sum()), place(wrong)
 
@@ -360,7 +360,7 @@ class LifetimeBudget:
 
     # The price of what times alone decide: first values, periods, one-time reports.
     reserve: float = 0.0
-    # What is left for second and later values; infinite without a lifetime_epsilon.
+    # Budget left for second and later values; infinite without a lifetime_epsilon.
     changes: float = math.inf
 
     @classmethod
@@ -407,7 +407,7 @@ def same_times_epsilon(metric: Metric, days: int, values: int) -> float:
 def dearest_report(metric: Metric, most: int) -> float:
     """Return the largest epsilon_n / n for n up to a number of reports."""
     dearest, n = metric.epsilon_report, 2
-    # Of more reports than that the permanent epsilon alone shows that each costs less.
+    # With more reports the permanent epsilon alone shows that each costs less.
     while n <= most and metric.price > dearest * n:
         dearest = max(dearest, metric.epsilon_after(n) / n)
         n += 1

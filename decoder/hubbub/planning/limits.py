@@ -45,7 +45,7 @@ class Information:
     random: FloatArray
     # Variance, over the hash, of what another string adds to the score for each of its reports.
     overlap: float
-    # If nobody has the string: the information, and the skewness of one report's score.
+    # If no client has the string: the information, and the skewness of one report's score.
     absent: float
     skewness: float
 
@@ -222,10 +222,10 @@ class DetectionTest:
 class Errors:
     """Standard errors of a string's estimated share."""
 
-    # If nobody has it, as its test supposes, and if it has the share that was asked about.
+    # For an absent string, as its test supposes, and for the share that was asked about.
     absent: float
     present: float
-    skewness: float  # of the test's statistic if nobody has it
+    skewness: float  # of the test's statistic if it is absent
     # How many times larger the estimate must be because its score is taken to first order (by
     # likelihood, unless it is 6 standard errors above 0).
     flattening: float = 1.0
@@ -292,7 +292,7 @@ def string_errors(
     among random strings.
     From counts they are those of the sum of bit rates at a string's h positions in m cohorts, less
     their mean: over the positions of one cohort the rates vary by the coins of the two responses,
-    by which strings the reports drew, by those that nobody listed, and by the string's own raised
+    by which strings the reports drew, by unlisted ones, and by the string's own raised
     bits.
     """
     if test.method is DetectionMethod.LIKELIHOOD:
@@ -346,7 +346,7 @@ def _level_z(params: RapporParams, test: DetectionTest) -> float:
     """Return the z of the level at which one string is tested; in a search a little higher."""
     searches = not is_short(test.candidates, params.k * params.m)
     searches = searches and test.method is DetectionMethod.REGRESSION
-    # With `strings` given, n is how many candidates a search was measured to amount to.
+    # With `strings` given, n is the number of candidates that a search was measured to equal.
     raised = SEARCHED if searches and test.strings is None else 1.0
     return -float(special.ndtri(test.level / raised))
 
@@ -397,7 +397,7 @@ def coin_variance(params: RapporParams, rate: float, reports_each: float = 1.0) 
 
 
 def equivalent_reports(params: RapporParams, n_clients: float, reports_each: float) -> float:
-    """Return how many clients with one report tell an absent value's share as well."""
+    """Return how many clients with one report estimate an absent share as well."""
     one = coin_variance(params, 0.0)
     return n_clients * (one / coin_variance(params, 0.0, reports_each))  # 1 exactly for one each
 

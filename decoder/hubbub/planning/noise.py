@@ -1,4 +1,4 @@
-"""Which noise epsilons buy, in decimals, and how it compares with the optimum.
+"""The noise that epsilons allow, in decimals, and how it compares with the optimum.
 
 The permanent epsilon fixes the permanent response, the report's epsilon the odds ratio of p* and
 q*; what is left is one number, q*, between "ones are rare" and "ones are common".
@@ -73,14 +73,14 @@ class Budget:
             )
 
 
-class Flips(NamedTuple):
+class NoiseRates(NamedTuple):
     """A permanent response: the chances that it turns a true 0 over, and a true 1."""
 
     zero: float  # f0 and f1
     one: float
 
     @classmethod
-    def within(cls, h: int, budget: Budget) -> Flips:
+    def within(cls, h: int, budget: Budget) -> NoiseRates:
         """Return a budget's best: f/2 twice for one report.
 
         Of more reports f1 = 1/2 and f0 = 1 / (e^(epsilon / h) + 1).
@@ -90,7 +90,7 @@ class Flips(NamedTuple):
         return cls.symmetric(permanent_noise(h, budget.permanent))
 
     @classmethod
-    def symmetric(cls, f: float) -> Flips:
+    def symmetric(cls, f: float) -> NoiseRates:
         """Return those of the paper's permanent noise f."""
         return cls(f / 2, f / 2)
 
@@ -119,7 +119,7 @@ def permanent_noise(h: int, epsilon: float) -> float:
     return 2 / (1 + math.exp(min(epsilon / (2 * h), _MOST_EXPONENT)))
 
 
-def common_rates(h: int, budget: Budget, flips: Flips | None = None) -> tuple[float, float]:
+def common_rates(h: int, budget: Budget, flips: NoiseRates | None = None) -> tuple[float, float]:
     """Return the least and the greatest q* that some p and q within 0 and 1 give.
 
     With rho = e^(report / h): q* >= (rho - (1 - f1)/f0)/(rho - 1) or p would be negative, and
@@ -127,7 +127,7 @@ def common_rates(h: int, budget: Budget, flips: Flips | None = None) -> tuple[fl
 
     `h`: hashes. `flips`: the permanent response, if it isn't the budget's best.
     """
-    zero, one = flips or Flips.within(h, budget)
+    zero, one = flips or NoiseRates.within(h, budget)
     if not zero:
         return 0.0, 1.0
     spent = math.expm1(budget.report / h)
@@ -143,7 +143,7 @@ def rare_rate(h: int, epsilon_report: float, q_star: float) -> float:
 
 def exact_params(k: int, h: int, m: int, budget: Budget, q_star: float) -> RapporParams:
     """Return parameters of a given q* that spend all of a budget, but for rounding of doubles."""
-    flips = Flips.within(h, budget)
+    flips = NoiseRates.within(h, budget)
     p, q = flips.instantaneous(rare_rate(h, budget.report, q_star), q_star)
     return _params(k, h, m, flips, min(max(p, 0.0), 1.0), min(max(q, 0.0), 1.0))
 
@@ -179,7 +179,7 @@ def paper_within(k: int, m: int, budget: Budget) -> RapporParams:
     """
     h = 2
     budget = replace(budget, reports_each=1.0)  # as published, so f
-    flips = Flips.within(h, budget)
+    flips = NoiseRates.within(h, budget)
     low, high = common_rates(h, budget)
 
     def excess_of_q(q_star: float) -> float:
@@ -237,22 +237,22 @@ def _rounded(
     return None if too_much else params
 
 
-def _rounded_flips(h: int, budget: Budget, digits: int) -> Flips | None:
+def _rounded_flips(h: int, budget: Budget, digits: int) -> NoiseRates | None:
     """Return the permanent response in decimals, rounded up; None if they need more digits."""
     step = 10.0**-digits / 2
     if budget.reports_each > 1:
-        zero, one = Flips.within(h, budget)
+        zero, one = NoiseRates.within(h, budget)
         zero = _up(zero, digits)
-        if _params(8, h, 1, Flips(zero, one), 0.25, 0.75).epsilon_permanent > budget.permanent:
+        if _params(8, h, 1, NoiseRates(zero, one), 0.25, 0.75).epsilon_permanent > budget.permanent:
             zero = _up(zero + step, digits)  # the double was a little below the decimal
-        return Flips(zero, one) if zero < 0.5 else None
+        return NoiseRates(zero, one) if zero < 0.5 else None
     f = _up(permanent_noise(h, budget.permanent), digits)
     if f < 1 and RapporParams(8, h, 1, f, 0.25, 0.75).epsilon_permanent > budget.permanent:
         f = _up(f + step, digits)
-    return Flips.symmetric(f) if f < 1 else None
+    return NoiseRates.symmetric(f) if f < 1 else None
 
 
-def _params(k: int, h: int, m: int, flips: Flips, p: float, q: float) -> RapporParams:
+def _params(k: int, h: int, m: int, flips: NoiseRates, p: float, q: float) -> RapporParams:
     zero, one = flips
     if zero == one:
         return RapporParams(k, h, m, 2 * zero, p, q)
@@ -343,7 +343,7 @@ def worst_variance(window: Window) -> float:
 
 @functools.lru_cache(maxsize=256)
 def widest_variance(window: Window) -> float:
-    """Return N times the largest variance of the mean in any population, which is drawn anew.
+    """Return N times the largest variance of the mean in any population, sampling included.
 
     A report's weight w has the variance min over c of E[(w - c)^2]. That is linear in the
     population, so its largest value is the least over c of the largest E[(w - c)^2] of a number.

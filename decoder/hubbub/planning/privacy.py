@@ -1,4 +1,4 @@
-"""What a registry's metrics reveal: by a report, over a life, together, and after shuffling.
+"""Privacy bounds of a registry's metrics: per report, over a life, together, after shuffling.
 
 Each figure is an upper bound and names the theorem that it rests on; how well reports are linked is
 a prediction of what the best attacker reaches. A client's reports over time have two figures: for
@@ -46,7 +46,7 @@ from hubbub.reporting import (
 )
 
 KNOWN = (0.5, 0.99)
-"""Probabilities with which an observer is said to know a permanent response."""
+"""Probabilities from which an observer counts as knowing a permanent response."""
 
 OF_DAYS = "what all reports of an answer reveal together: docs/understand/proofs.md, Linked reports"
 OF_VALUES = (
@@ -288,7 +288,7 @@ def registry_figures(registry: Registry, assumptions: PlanAssumptions) -> tuple[
     }
     figures = []
     for key, epsilons in senses.items():
-        # Of groups that exclude each other the most expensive one counts.
+        # Among groups that exclude each other the most expensive one counts.
         alone = [epsilon for name, epsilon in epsilons.items() if name not in grouped]
         worst = [max(epsilons[name] for name in group) for group in groups]
         total, theorem = math.fsum(alone + worst) * ROUNDED_UP, composed
@@ -565,13 +565,13 @@ def _findings(
 
 
 def _clear_findings(registry: Registry) -> Iterator[Finding]:
-    """Yield a sentence for each metric whose reports tell something without noise."""
+    """Yield a sentence for each metric whose reports carry facts without noise."""
     for metric in registry.values():
         if not metric.dimensions:
             continue
         names = [dimension.name for dimension in metric.dimensions]
         text = (
-            f"Reports of {metric.name} tell {', '.join(names)} of the app in the clear, which no "
+            f"Reports of {metric.name} carry the app's {', '.join(names)} in the clear, which no "
             "epsilon covers: anyone with an unusual combination stands out to those who see "
             f"batches. In the store, combinations with fewer than {metric.min_reports:,} reports a "
             "day become other. A report hides among those of its own combination only, and is "

@@ -73,7 +73,7 @@ def plan_estimates(
     findings = (*asked.findings(), *asked.linking_findings())
     types = {**_COLUMNS, **own, **_LINKING, **(MODE_COLUMNS if goal.schedule else {})}
     given = comparison.given
-    beside = [Line("The best parameters at these epsilons:\n", wraps=False)] if given else []
+    best = [Line("The best parameters at these epsilons:\n", wraps=False)] if given else []
     return Estimates(
         columns=columns_from(types, [asked.row(plan) for plan in comparison.plans]),
         keys=("name",),
@@ -94,7 +94,7 @@ def plan_estimates(
             Line(""),
             *as_lines(findings, wraps=True),
             Line(""),
-            *beside,
+            *best,
             Line(goal.entry(comparison.best.params, name)),
         ),
         charts=tuple(_charts(comparison, by_epsilon, by_reports)),
@@ -245,7 +245,7 @@ class _Asked:
         return tuple("bold" if plan is found.subject else "" for plan in found.plans)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what the plan that the result is about finds, and what it is beside the best."""
+        """Yield the findings of the result's plan, and its comparison with the best."""
         found, goal, subject = self.comparison, self.goal, self.comparison.subject
         params, power = subject.params, goal.test.power
         yield goal.about_limit(subject)

@@ -3,7 +3,7 @@
 A goal states which share some parameters show and among which parameters it is worth looking; for
 each number of hashes the search finds the noise (one number, see `noise`), then the fewest bits and
 cohorts that come close to the best; the smallest limit wins. Nothing is tabulated: the limit is
-computed anew for each trial, so whatever the theory says decides. Invariant: what is returned
+computed for each trial, so the theory decides. Invariant: what is returned
 stays within the budget, as `noise.params_within` rounds it.
 """
 

@@ -178,12 +178,12 @@ EFFECTIVE_CANDIDATES = 3_000.0
 measures."""
 
 UNKNOWN_LENGTH = 16
-"""Bytes that hardly any string is longer than, if nothing is said: words, of two bytes a letter."""
+"""Bytes that hardly any string exceeds, by default: words of two bytes per letter."""
 
 # For strings of which nothing is known: all beginnings of the first step can be looked at, whatever
 # they are written in, and what is found there is learned from before more is added at once.
 _ANY_STEPS = (2, 4, 7, 10, 14, 18, 22)
-# What each step adds to strings, of letters that are equally likely: 4, 3, 3, 4, 4 and 4 of the
+# Bits that each step adds to strings of letters that are equally likely: 4, 3, 3, 4, 4 and 4 of the
 # alphabet (docs/understand/planning.md: fewer steps are better in theory, but can't be bridged).
 _STEP_BITS = (19, 15, 15, 19, 19, 19)
 # In German, of one byte and two, steps of whole characters find as much as those for any strings;
@@ -202,9 +202,9 @@ _FEWEST_REPORTS_PER_COHORT = 100  # as for listed strings
 
 
 class Letters(NamedTuple):
-    """What strings are written in."""
+    """The alphabet that strings are written in."""
 
-    bits: float  # how much a character says: log2 of their number, if all are equally common
+    bits: float  # information of a character: log2 of their number, if all are equally common
     width: int  # bytes of a character, at most or in general
 
     @classmethod
@@ -255,12 +255,12 @@ class OpenGoal(Goal):
         return {"steps": steps, "share_if_listed": self.if_listed(params, n_reports)}
 
     def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
-        """Return powers of two of bits, and cohorts with which prefixes can be told apart."""
+        """Return powers of two of bits, and cohorts with which prefixes differ."""
         if most_bits < _FEWEST_BITS:
             raise PlanError(
                 f"max-bits = {most_bits}: must be at least {_FEWEST_BITS} for open strings"
             )
-        # Cohorts that tell prefixes apart, if possible of a hundred reports.
+        # Cohorts that separate prefixes, with a hundred reports each if possible.
         fewest = fewest_cohorts(_FEWEST_BITS, 1, 0.05 / _LISTED)
         enough = [m for m in _OPEN_COHORTS if m >= fewest]
         fullest = n_reports / self.groups / _FEWEST_REPORTS_PER_COHORT
@@ -299,7 +299,7 @@ class OpenGoal(Goal):
             plan,
             f"A string held by {plan.limit:.3%} is found with probability {test.power:g}, "
             "if it looks like others that are held, "
-            f"though nobody listed it (alpha {test.alpha:g}); {listed} if 100,000 strings were "
+            f"without being listed (alpha {test.alpha:g}); {listed} if 100,000 strings were "
             "listed and all clients reported theirs whole.",
         )
 

@@ -275,7 +275,7 @@ class Dataset:
         if edges is not None and (bins is not None or other is not None):
             raise QueryError("edges: must be left out where there are bins or others")
         if edges is not None and column not in self.declaration.bounds:
-            # By the declaration and not by the cells, so that no person's cell decides it.
+            # The declaration decides and not the cells, so that no person's cell does.
             raise QueryError(
                 f"edges: {visible(column)} isn't declared as a column of numbers; declare its "
                 f"range when the ledger is made: --bounds {visible(column)}=LOW:HIGH"
@@ -603,7 +603,7 @@ class Dataset:
 
 
 _Reading = tuple[Mapping[str, Role], Callable[[UserRows], UserRows], Callable[[UserRows], _Data]]
-"""What is read of a table, which rows can count, and what a mechanism gets of those drawn."""
+"""The columns read of a table, its rows that can count, and a mechanism's data of those drawn."""
 
 
 def _keys_of(column: str, keys: Sequence[str] | None = None) -> _Reading[list[str]]:

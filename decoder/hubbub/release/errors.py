@@ -1,4 +1,4 @@
-"""What can go wrong in a release."""
+"""Errors of a release."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Any function's estimates of blocks of the data, each made in a process of its own.
 
-An estimator need not be private, but what it says of a block must depend on that block alone: state
+An estimator need not be private, but its value for a block must depend on that block alone: state
 that it keeps from one block to the next would carry one user's data into several estimates. So each
 block has a fresh process, forked from a host (`estimator_host`) that has imported the function's
 module and seen no data. Failures become a default, for whether a block fails is private, too.

@@ -4,8 +4,8 @@ A query's cost is committed, in exact fractions and durably, *before* its noise 
 whatever happens to a process (or to its machine), what was released was paid for; a spend whose
 release was lost stays spent. Several processes may spend at once. Invariants: rows of spends are
 never changed or deleted, which the file itself enforces; and all of them are in this file, never in
-a journal beside it, so that a file that is moved takes them along. What isn't the file that was
-spent from, as far as that can be seen, or has fewer spends than it had, is refused.
+a separate journal, so that a file that is moved takes them along. A file that isn't the one spent
+from, as far as that can be seen, or that has fewer spends than it had, is refused.
 
 What several releases of one table cost together.
 
@@ -139,7 +139,7 @@ def _schema() -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What one query has spent."""
+    """The cost of one query."""
 
     number: int  # 1 for the first
     at: str  # UTC, to the second
@@ -321,9 +321,9 @@ class Ledger:
         Notes
         -----
         Each spend also writes its number into one of two tables, in turn, which lie on pages of
-        their own. A process that is killed in the middle leaves a journal, of the pages that its
-        spend changed, beside the file. If the file is moved without it, spent from, and moved back,
-        SQLite takes the old pages for the true ones. But the number that the very next spend wrote
+        their own. A process that is killed in the middle leaves a journal, next to the file,
+        of the pages that its spend changed. If the file is moved without it, spent from, and moved
+        back, SQLite takes the old pages for the true ones. But the number of the very next spend
         isn't among them. The mark shows the same of a whole file that was written over.
         """
         marked = _mark(self.path)  # first, for others may be spending
@@ -410,7 +410,7 @@ def _refuse_links(path: Path) -> None:
 
 
 def _file(path: Path) -> str:
-    """Return what tells a file from its copies.
+    """Return an identity that a file doesn't share with its copies.
 
     File systems are named by f_fsid, which for most of them stays when they are mounted again, as
     the number of a device doesn't.
@@ -465,7 +465,7 @@ def _transaction(path: Path, connection: sqlite3.Connection) -> Iterator[None]:
         _keep_spends_in_the_file(path, connection)
         connection.execute("begin immediate")
         try:
-            _keep_spends_in_the_file(path, connection)  # nobody can change it any more
+            _keep_spends_in_the_file(path, connection)  # no process can change it any more
             yield
             connection.execute("commit")
         except BaseException:

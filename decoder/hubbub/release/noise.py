@@ -1,6 +1,6 @@
 """Exact noise on integers, what it costs, and how far it may be off.
 
-OpenDP draws the noise, and its maps say what a scale promises; a scale is raised until the map, as
+OpenDP draws the noise, its maps state what a scale promises; a scale is raised until the map, as
 a fraction, is at most what was asked for. Laws are those of the *discrete* distributions: with
 a = e^(-1/scale), the discrete Laplace law has P(Z = z) = (1 - a) / (1 + a) a^|z|, whose tails
 differ from the continuous one's. Invariant: nothing published comes from floating-point noise.
@@ -33,11 +33,11 @@ _ROUNDING = 1e-13  # relative, and more than that of a threshold
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a release costs under adding or removing one user's rows."""
+    """The cost of a release under adding or removing one user's rows."""
 
     epsilon: Fraction  # delta is 0 for pure differential privacy
     delta: Fraction = Fraction(0)
-    # Of mechanisms that are zero-concentrated differentially private as well (Gaussian noise).
+    # For mechanisms that are zero-concentrated differentially private as well (Gaussian noise).
     rho: Fraction | None = None
 
     def __add__(self, other: Cost) -> Cost:
@@ -55,7 +55,7 @@ class Cost:
 
 
 def fraction(name: str, value: object) -> Fraction:
-    """Return a budget as the fraction that its decimal digits say: 0.1 is 1/10."""
+    """Return a budget as the fraction that its decimal digits mean: 0.1 is 1/10."""
     try:
         found = value if isinstance(value, Fraction) else Fraction(str(value))
     except (ValueError, ZeroDivisionError):

@@ -1,6 +1,6 @@
-"""What was released, and what was spent, as estimates.
+"""Released rows, and the budget spent, as estimates.
 
-Rows are what may be published. Invariant: nothing here but rows depends on data, so all of it may
+Rows may be published. Invariant: nothing here but rows depends on data, so all of it may
 be published; a ledger's estimates hold a digest of the data, and are the curator's alone.
 """
 
@@ -44,7 +44,7 @@ _LARGEST_EXPONENT = 700.0  # e^709 is the largest double
 
 
 class Query(NamedTuple):
-    """What was asked."""
+    """A query, as it was asked."""
 
     command: str  # the command's name
     column: str  # the column that was asked about; empty for whole rows

@@ -1,14 +1,14 @@
 """Files -> rows of users, at most so many each.
 
-What a cell means follows from that cell alone: as a key it is its text in NFC, as a number what its
-text says, and what says none doesn't count. Which rows of a user count, and which block or half a
+What a cell means follows from that cell alone: as a key it is its text in NFC, as a number its
+text's value, and other text doesn't count. Which rows of a user count, and which block or half a
 user is in, follows from a keyed hash of the user's name and the order of the user's own rows.
 Invariant: adding or removing a user changes nothing of what is kept of others, nor what it means.
 
 CSV files as RFC 4180 has them -> tables of text.
 
 A reader that forgives lets one person's cell hide other people's rows: an open quote swallows all
-lines up to the next one, and a carriage return begins a line that nobody wrote. `csv` in strict
+lines up to the next one, and a carriage return begins a line that no one wrote. `csv` in strict
 mode refuses both, by file and line; a line break within a cell is refused as well unless it was
 asked for. Invariant: no message quotes a cell.
 
@@ -55,7 +55,7 @@ _FAULTS = {
     "LF or CRLF",
     "field larger than": "a cell of more than 131,072 characters",
 }
-"""What `csv` says, and what people can mend."""
+"""Messages of `csv`, and how people can mend the file."""
 
 
 def read_csv(path: Path, columns: Sequence[str] | None, newlines_in_cells: bool) -> Any:
@@ -112,7 +112,7 @@ _MOST_ROWS = 1_000_000  # times a column's largest value, in steps, is far below
 
 
 class Excess(StrEnum):
-    """What becomes of rows beyond those that a user may have."""
+    """The fate of rows beyond those that a user may have."""
 
     SAMPLE = "sample"
     REFUSE = "refuse"
@@ -212,7 +212,7 @@ Hashes = NDArray[np.uint64]
 
 
 class Role(Enum):
-    """What the cells of a column are read as."""
+    """The type that a column's cells are read as."""
 
     KEYS = auto()
     NUMBERS = auto()
@@ -310,7 +310,7 @@ def load(
             is_line = _form(file) is read_csv and not newlines_in_cells
             place = f"line {empty + 2}" if is_line else f"row {empty + 1}"
             raise DataError(
-                f"{file}: {place}: {visible(user_column)} is empty; must say whose row it is"
+                f"{file}: {place}: {visible(user_column)} is empty; must name the row's user"
             )
         parts.append(pa.table(columns))
     whole = pa.concat_tables(parts).combine_chunks()
@@ -425,7 +425,7 @@ def _names(file: Path, newlines_in_cells: bool) -> list[str]:
 
 @contextlib.contextmanager
 def _translate_read_errors(file: Path) -> Iterator[None]:
-    """Say which file can't be read, and why, without what pyarrow quotes of its values."""
+    """Report an unreadable file and the reason, without the values that pyarrow quotes."""
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeError) as error:
@@ -481,7 +481,7 @@ def _texts(file: Path, name: str, column: Any) -> Any:
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise DataError(f"{file}: {visible(name)} can't be asked for: it holds {kind}") from error
     if not pc.all(pc.string_is_ascii(texts)).as_py():
-        # By the function that clients use: pyarrow's is of another version of Unicode.
+        # Use the clients' function: pyarrow's is of another version of Unicode.
         encoded = texts.combine_chunks().dictionary_encode()
         forms = [normal_form(text) for text in encoded.dictionary.to_pylist()]
         texts = pa.chunked_array([pa.array(forms, pa.large_string()).take(encoded.indices)])
@@ -504,7 +504,7 @@ def _numbers(file: Path, name: str, column: Any) -> Any:
         found = column.cast(pa.float64(), safe=False).to_numpy()
     elif pa.types.is_null(kind) or any(is_text(kind) for is_text in _TEXTS):
         found = np.array([_parsed(text) for text in column.to_pylist()], dtype=np.float64)
-    else:  # of all rows of the file, so of nobody
+    else:  # true for all rows of the file, so about no one
         raise DataError(f"{file}: {visible(name)} can't be read as numbers: it holds {kind}")
     return pa.array(found, pa.float64(), from_pandas=False)
 

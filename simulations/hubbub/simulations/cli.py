@@ -156,10 +156,10 @@ _POPULATION = "zipf:1.0"
 _UNIQUE = 1_000  # strings, of which a million reports find some tens
 _CATEGORIES = 10  # a short list, as settings have
 _PERIOD_DAYS = 30
-"""What the README's example asks for."""
+"""The README's example."""
 _OPEN_POPULATION = "census"
 _OPEN_DEFAULTS = {"steps": "4,7", "k": 256, "m": 256, "missing": 1.0}
-"""What the planner chooses for first names, a million reports and epsilon 4."""
+"""The planner's choice for first names, a million reports and epsilon 4."""
 _OUT = Path("out")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -350,7 +350,7 @@ def watch(output: Path, reports: int, seed: int) -> None:
 @click.option(
     "--steps", metavar="LENGTHS", help="Lengths of open strings' prefixes in bytes, such as 4,7.",
 )  # fmt: skip
-# By `hubbub-decoder plan strings` for a million reports, 900 candidates, epsilons 4.39 and 2.04.
+# From `hubbub-decoder plan strings` for a million reports, 900 candidates, epsilons 4.39 and 2.04.
 @click.option(
     "--k",
     default=480,
@@ -372,7 +372,7 @@ def watch(output: Path, reports: int, seed: int) -> None:
 @click.option("--q", default=0.5515, show_default=True, help="Chance of a 1 for a permanent 1.")
 @click.option(
     "--candidates-extra", type=Count(0), default="0", show_default=True,
-    help="Candidates that nobody holds.",
+    help="Candidates that no client has.",
 )  # fmt: skip
 @click.option(
     "--missing", type=click.FloatRange(0, 1), default=0.1,

@@ -56,7 +56,7 @@ application = "org.example.census"
 [metrics.first_name]
 version = 1
 type = "string"
-description = "First names, to show that common ones can be learned without anyone telling theirs"
+description = "First names, to show that common ones can be learned without anyone revealing theirs"
 owner = "privacy@example.org"
 expires = 2099-12-31
 k = 496
@@ -69,7 +69,7 @@ q = 0.5635
 [metrics.first_name_open]
 version = 1
 type = "open-string"
-description = "The same, asked once, to show that nobody need list the names"
+description = "The same, asked once, to show that no list of names is needed"
 owner = "privacy@example.org"
 expires = 2099-12-31
 mode = "one-time"
@@ -98,7 +98,7 @@ def _row(
 
 @dataclass(frozen=True, slots=True)
 class OpenNames:
-    """Names that were found though nobody listed any."""
+    """Names that were found without a list."""
 
     found: Estimates
     truth: dict[str, float]  # share of the reports of every name that somebody has
@@ -114,7 +114,7 @@ class OpenNames:
 
     @property
     def n_false(self) -> int:
-        """How many of them nobody has."""
+        """The number of names that no client has."""
         names = self.found["string"]
         return sum(names[row] not in self.truth for row in self.rows)
 
@@ -126,10 +126,10 @@ class OpenNames:
             for i in self.rows
         ]
         yield Line("\nAnd this is what is found without any list of names:\n")
-        yield Table("Names that nobody listed", _HEADS, tuple(rows))
+        yield Table("Unlisted names", _HEADS, tuple(rows))
         metadata: Mapping[str, Any] = self.found.metadata
         yield Line(
-            f"{len(rows) - self.n_false} names that somebody has, {self.n_false} that nobody has "
+            f"{len(rows) - self.n_false} names that clients have, {self.n_false} that none has "
             f"(at most {metadata['summary']['alpha']:.0%} on average), of "
             f"{metadata['search']['proposed']:,} that "
             f"the prefixes proposed; epsilon {self.epsilon:.2f} for the only report of each; "
@@ -139,7 +139,7 @@ class OpenNames:
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """What was found, beside the truth."""
+    """The findings and the truth."""
 
     candidates: tuple[str, ...]
     truth: FloatArray  # shape (n,); each candidate's share of the reports
@@ -181,7 +181,7 @@ class DemoOutcome:
 
 
 def demo_result(outcome: DemoOutcome) -> SimulationResult:
-    """Show what was found, with pictures of the estimates and of the names nobody listed."""
+    """Show what was found, with pictures of the estimates and of the unlisted names."""
     unlisted = outcome.unlisted
     facts = {
         "reports": outcome.n_reports,

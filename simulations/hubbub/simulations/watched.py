@@ -110,7 +110,7 @@ def _write_page(found: Estimates, file: BinaryIO) -> None:
 
 
 def _progress(found: Estimates, shares: dict[str, float], collected: int) -> str:
-    """Return a round's line: how many names are found, and the commonest beside its truth."""
+    """Return a round's line: how many names are found, and the commonest with its truth."""
     rows = sorted(range(len(found["string"])), key=lambda row: -float(found["proportion"][row]))
     line = f"{collected:>9,} reports: {len(rows):>3} names found"
     if not rows:
@@ -127,7 +127,7 @@ _DAYS_BEFORE = (5, 7)
 HIJACKER = "search-redirect.example"
 _CRASHED = {"before": 0.02, "after": 0.08}
 _HIJACKED = 0.05
-"""Of clients on the broken platform, from the release on."""
+"""Part of the clients on the broken platform, from the release on."""
 _HOMEPAGES = 120
 PLATFORMS = {"windows": 0.6, "mac": 0.25, "linux": 0.15}
 BROKEN = "mac"

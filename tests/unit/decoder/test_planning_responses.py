@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from hubbub.inference import cell_chances, cell_weights
 from hubbub.planning import (
     Budget,
-    Flips,
+    NoiseRates,
     coin_variance,
     exact_chance,
     exact_params,
@@ -36,7 +36,7 @@ def repeated(permanent: float, report: float, f1: float, q_star: float) -> Rappo
     """Return parameters that spend two epsilons with one hash; None if no p and q do."""
     f0 = (1 - f1) / (math.exp(permanent) * f1 + 1 - f1)
     p_star = q_star / (q_star + math.exp(report) * (1 - q_star))
-    p, q = Flips(f0, f1).instantaneous(p_star, q_star)
+    p, q = NoiseRates(f0, f1).instantaneous(p_star, q_star)
     if not (0 <= p < q <= 1 and f0 + f1 < 1):
         return None
     return RapporParams(8, 1, 1, f0 + f1, p, q, f0, f1)

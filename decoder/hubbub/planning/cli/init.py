@@ -61,7 +61,7 @@ class _Values(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
 
 
 class _Question(click.Option):
-    """An option that is asked for if it isn't given; it says so where nobody answers."""
+    """An option that is asked for if it isn't given; an error without a terminal."""
 
     def prompt_for_value(self, ctx: click.Context) -> Any:
         """Ask (raises UsageError at the end of a standard input that isn't a terminal)."""
@@ -148,8 +148,8 @@ def init(
       hubbub-collector init --application com.example.app --name theme \\
           --values light,dark,system --clients 1e5
 
-    It asks only for what the options don't say. Clients report once per period.
-    docs/understand/planning.md says how the parameters are found; `hubbub-decoder plan` compares
+    It asks only for missing options. Clients report once per period.
+    docs/understand/planning.md has how the parameters are found; `hubbub-decoder plan` compares
     other ways to ask.
     """
     explain_missing_packages("collector,decoder")
@@ -191,7 +191,7 @@ def init(
 
         atomic_write(output, write)
     click.echo(limit)
-    click.echo(f"Wrote {output}. Now: say what it is for in its description, and\n")
+    click.echo(f"Wrote {output}. Now: state its purpose in its description, and\n")
     click.echo(
         f"    hubbub-collector serve --metrics {output} --store sqlite:///hubbub.db --port 8100"
     )

@@ -145,7 +145,7 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
         ),
         _number(
             "--error",
-            "Instead of --share: standard error of the estimated share of a value that nobody has.",
+            "Instead of --share: standard error of the estimated share of an absent value.",
             1,
         ),
         _number(
@@ -340,9 +340,9 @@ def open_strings(
           --epsilon-permanent inf --epsilon-report 4
       hubbub-decoder plan open --reports 1e6 typed_words --metrics metrics.toml
     """
-    told = {"--steps": steps, "METRIC": shared["metric"], "--corpus": corpus}
-    _one_of({"--longest": longest, **told}, least=0)
-    _one_of({"--alphabet": alphabet, **told}, least=0)
+    given = {"--steps": steps, "METRIC": shared["metric"], "--corpus": corpus}
+    _one_of({"--longest": longest, **given}, least=0)
+    _one_of({"--alphabet": alphabet, **given}, least=0)
 
     def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
         from hubbub.planning import strings as planning

@@ -202,7 +202,7 @@ def _query(
         from hubbub.release.result import with_all_rows
         from hubbub.reporting import STDOUT, write_csv, writers
 
-        # What surely can't be written is refused before anything is spent.
+        # Refuse output that surely can't be written before anything is spent.
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # a key it can't show loses nothing
         writers.check_output_option(files, pictures=output is drawn_output_option)

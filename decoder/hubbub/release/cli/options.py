@@ -1,4 +1,4 @@
-"""What commands share: types of options, and those that all queries have."""
+"""Types of options that commands share, and the options of all queries."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 A mechanism is made without data, so what it costs is known, and paid, before data are touched.
 Values are rounded to a lattice of integers *before* they are added up, so that the sum's
-sensitivity is exact and its noise can be, too. A key that isn't public says by being there that
-somebody has it: it is released only where its noisy number reaches a threshold that one user's rows
-reach with probability at most delta (Korolova, Kenthapadi, Mishra, Ntoulas 2009). Invariants:
+sensitivity is exact and its noise can be, too. A key that isn't public reveals by being there
+that somebody has it: it is released only if its noisy number reaches a threshold that one user's
+rows reach with probability at most delta (Korolova, Kenthapadi, Mishra, Ntoulas 2009). Invariants:
 whatever depends on data is an integer until its noise is in it; cost, name and theorem don't depend
 on data.
 """
@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mechanism(Generic[_Data]):
-    """What releases rows from data; each call draws new noise, and costs anew."""
+    """Release rows from data; each call draws new noise, and costs again."""
 
     name: str
     theorem: str  # formula and source of the privacy that it has
@@ -225,7 +225,7 @@ def bounded_mean(
 
 
 _GIVEN_RELEASE = 1 - (1 - CONFIDENCE) * 0.95
-"""What radii of a threshold's numbers hold without it, so that 95% hold of the released ones."""
+"""Confidence of radii without a threshold, so that 95% of the released ones hold."""
 FOR_TOTAL = Fraction(1, 10)
 """Part of epsilon for the number of all rows, which is one number, and mostly a large one."""
 

@@ -49,8 +49,8 @@ def stable_mode(
     Notes
     -----
     The lead is the number of rows of the most common key, less that of the second (0 if there is
-    none). A user with at most R rows moves it by at most R: neighbours with the same mode are told
-    apart by at most epsilon, with noise Z of scale R / epsilon. If the rows of a user make another
+    none). A user with at most R rows moves it by at most R: neighbours with the same mode
+    differ by at most epsilon, with noise Z of scale R / epsilon. If the rows of a user make another
     key the most common one, the leads with and without this user add up to at most R, and neither
     mode passes the threshold T with a probability above P(Z >= T - R), which is at most delta
     (Thakurta, Smith 2013; Dwork, Roth 2014, section 7.3). That bound is reached: by a lead of R
@@ -111,7 +111,7 @@ def median_by_test(
     Half of epsilon is for the test. A distance D that one user moves by at most R (the rows that
     they may have) is released only as D + Z >= T, Z having the scale 2 R / epsilon and T being the
     least threshold with P(Z >= T) <= delta. Two neighbours whose medians are no farther apart than
-    the width are told apart by at most epsilon; of two others both have the distance 0, and are
+    the width are distinguished by at most epsilon; two others both have the distance 0, and are
     released with probability at most delta (Dwork, Lei 2009). The radius is of the second noise, of
     scale 2 width / epsilon.
     """

@@ -28,7 +28,7 @@ from hubbub.simulations.simulated_clients.population_sampler import Reporter, ch
 
 _MARK = ".hubbub-simulate"
 _PRECIOUS = ("hubbub.db", "metrics.toml", "decode.toml", "collector.toml")
-"""What simulations write over and a folder of somebody's own service has."""
+"""Files that simulations overwrite and that a real service's folder has."""
 
 
 class FolderError(HubbubError):

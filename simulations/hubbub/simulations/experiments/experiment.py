@@ -73,7 +73,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class CollectedCounts:
-    """What a collector would have counted, and what is true of it."""
+    """A collector's counts, and the truth."""
 
     counts: CohortCounts
     candidates: tuple[str, ...]
@@ -81,7 +81,7 @@ class CollectedCounts:
 
 
 def make_scenario(population: Population, missing: float, absent: tuple[str, ...]) -> Scenario:
-    """List a population's values, but for some, and add candidates that nobody holds.
+    """List a population's values, but for some, and add candidates that no client has.
 
     The `missing` share is spread evenly over their order; of 0.1 the 9th, 19th, 29th ..., as in
     google/rappor's regression tests.
@@ -101,7 +101,7 @@ def collect(
     periods: int = 1,
 ) -> CollectedCounts:
     """Let so many clients of a scenario report once, or in each period, and count the reports."""
-    # Counts don't tell the days of a period apart.
+    # Counts don't separate the days of a period.
     days = 1 if periods > 1 else 0
     plan = ReportingPlan(scenario.population, params, clients, periods, period_days=days)
     sample = sample_population(plan, seed)
@@ -116,14 +116,14 @@ _PEOPLE, _FORGERS, _AUDIT = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What is tried."""
+    """A population, its parameters and the decoder's options."""
 
     scenario: Scenario
     plan: ReportingPlan  # of the honest clients: the scenario's population
     attack: Attack | None = None  # forged reports come on top of the clients'
     alpha: float = 0.05
     correction: Correction = Correction.BH
-    # As the decoder's `--method`; in memory only "regression", from bit counts.
+    # The decoder's `--method`; in memory only "regression", from bit counts.
     method: str = "regression"
     seed: int = 0
 
@@ -172,7 +172,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an attack made of one string."""
+    """The effect of an attack on one string."""
 
     string: str
     truth: float  # its share of all reports, and the estimate
@@ -184,8 +184,8 @@ class Target:
 class ExperimentOutcome:
     """How an experiment went."""
 
-    # What was judged: the candidates; of open strings also those that were found, and those that
-    # somebody holds.
+    # The judged strings: the candidates; for open strings also those found, and those that clients
+    # have.
     strings: tuple[str, ...]
     truth: FloatArray  # shape (n,); each string's share of all collected reports
     estimates: DecodedShares

@@ -1,8 +1,8 @@
-"""What a simulation found, in all the forms in which it is shown.
+"""The findings of a simulation, in all the forms in which they are shown.
 
 One result for all of them: what is measured differs from experiment to experiment, how it is shown
-and written doesn't. This module makes that of a population of strings: what was found beside the
-truth, its score, a page, and the charts that simulations share.
+and written doesn't. This module makes that of a population of strings: the findings next to
+the truth, the score, a page, and the charts that simulations share.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from hubbub.simulations.experiments.scoring import Band, DecodedShares
 
 _ROWS = 50  # one page
 _NAME = 60  # characters: the line stays on a terminal's
-_NAMED = 12  # points with a name beside them; more names cover each other
+_NAMED = 12  # points with a name; more names cover each other
 _BINS = 20
-"""Of p-values: the first is those below .05."""
+"""Bins of p-values: the first holds those below .05."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What a simulation found; the same outcome makes the same bytes."""
+    """The findings of a simulation; the same outcome makes the same bytes."""
 
     estimates: Estimates  # figures, and what a terminal and a page show of them
-    # By the names of their files; of a file without charts an earlier run's is removed.
+    # By file name; a file without charts removes that of an earlier run.
     pictures: Mapping[str, tuple[Chart, ...]]
 
     def write(self, folder: Path) -> None:
@@ -140,7 +140,7 @@ def experiment_result(
         Section("How good it was", tuple(sentences[1:])),
         Section("Estimates", charts=(estimates,), tables=(strings,)),
         Section("By share", charts=(by_share,), tables=(_by_share(outcome),)),
-        Section("Strings that nobody holds", charts=p_values, tables=(p_table,)),
+        Section("Strings that no client has", charts=p_values, tables=(p_table,)),
         *_targets(outcome),
         tried(options, experiment.params, seed=experiment.seed),
     ]
@@ -166,7 +166,7 @@ def _detected(outcome: ExperimentOutcome) -> list[_Detected]:
 
 
 def _largest(experiment: Experiment, detected: Sequence[_Detected]) -> Table:
-    """Return the largest detected strings beside the truth."""
+    """Return the largest detected strings and the truth."""
     n_reports = experiment.honest + experiment.forged
     heads = headings("string", "true share", "estimate", "95% interval")
     heads += (Heading("detected", "left"),)
@@ -191,7 +191,7 @@ def _target_line(target: Target) -> Line:
 def _charts(
     experiment: Experiment, outcome: ExperimentOutcome
 ) -> tuple[Chart, Chart, tuple[Chart, ...]]:
-    """Return estimates beside the truth, recall and precision by share, and absent p-values."""
+    """Return estimates against the truth, recall and precision by share, and absent p-values."""
     estimates, truth = outcome.estimates, outcome.truth
     total = experiment.honest + experiment.forged
     title = f"{total:,} reports, {_listed(experiment)}"
@@ -297,13 +297,13 @@ def estimates_chart(
     series = [
         Series("held by someone, not detected", truth[missed], share[missed], "cloud"),
         points(detected & (truth > 0), "detected, with 95% interval"),
-        points(detected & (truth == 0), "detected, but held by nobody"),
+        points(detected & (truth == 0), "detected, but held by no client"),
         Series("estimate = truth", np.array([0.0, top]), np.array([0.0, top]), "reference"),
     ]
     wrong = int((detected & (truth == 0)).sum())
     described = (
-        f"{int(detected.sum()):,} {what} were detected, {wrong:,} of them held by nobody; "
-        f"{int(missed.sum()):,} others are held by someone. Unbiased estimates lie about the line."
+        f"{int(detected.sum()):,} {what} were detected, {wrong:,} of them held by no client; "
+        f"{int(missed.sum()):,} others are held by some. Unbiased estimates lie about the line."
     )
     words = Labels(
         "truth", title, described, "true share of the reports (%)", "estimated share (%)"
@@ -339,9 +339,9 @@ def p_values_chart(p_values: FloatArray) -> Histogram:
     heights, edges = np.histogram(p_values, bins=_BINS, range=(0.0, 1.0))
     even = len(p_values) / _BINS
     described = (
-        f"Histogram of {len(p_values):,} p-values of strings that nobody holds: {heights[0]:,} are "
-        f"below {1 / _BINS:g}; {even:,.4g} would be in every bar if all were equally likely."
+        f"Histogram of {len(p_values):,} p-values of strings that no client has: {heights[0]:,} "
+        f"are below {1 / _BINS:g}; {even:,.4g} would be in every bar if all were equally likely."
     )
-    words = Labels("p-values", "P-values of strings that nobody holds", described, "p-value",
+    words = Labels("p-values", "P-values of strings that no client has", described, "p-value",
                    "strings")  # fmt: skip
     return Histogram(words, heights.astype(float), edges, np.full(_BINS, even))

@@ -28,11 +28,11 @@ from hubbub.inference import (
 from hubbub.protocol import normal_form
 
 EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Of the bands: one a decade of shares."""
+"""Edges of the bands: one per decade of shares."""
 LEVELS = (0.5, 0.1, 0.05, 0.01, 0.001)
-"""At which p-values of absent candidates are counted."""
+"""Levels at which p-values of absent candidates are counted."""
 _ROUNDING = 1e-9
-"""Of sums of shares, which are doubles."""
+"""Rounding of sums of shares, which are doubles."""
 _COLUMNS = {
     "share": "proportion",
     "std_error": "prop_std_error",
@@ -237,9 +237,9 @@ def _mean(values: BoolArray) -> float:
 COMMON = 0.002
 """Share from which on a cell counts as common."""
 LEVEL = 0.05
-"""At which independence is rejected."""
+"""Level at which independence is rejected."""
 _ROUNDING_OF_PRODUCTS = 1e-12
-"""What products of shares differ by from an independent table, in doubles."""
+"""Rounding of products of shares, against an independent table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +268,8 @@ class JointScore:
     # nearest possible to unbiased ones; all of it counts, also what isn't estimated.
     total_variation: float
     total_variation_refit: float  # the same of the column `refit`
-    # Of the 95% intervals of all cells, of those with a true share above `COMMON`; of all fields'
-    # values; of shares among the clients with a value of another field; of Cramer's V of each two
-    # fields.
+    # Coverage of the 95% intervals of all cells; of those with a true share above `COMMON`; of all
+    # fields' values; of shares given another field's value; of Cramer's V of each two fields.
     cells: Coverage
     common_cells: Coverage
     margins: Coverage

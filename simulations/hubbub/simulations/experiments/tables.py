@@ -53,7 +53,7 @@ _PEOPLE = 0
 
 @dataclass(frozen=True, slots=True)
 class CategoryExperiment:
-    """What is tried."""
+    """A population of categories, and how it is reported."""
 
     population: Population  # its values are the metric's categories
     params: RapporParams
@@ -68,7 +68,7 @@ class CategoryExperiment:
 
     @property
     def plan(self) -> ReportingPlan:
-        """Who reports, how often, and how."""
+        """The clients that report, how often, and how."""
         return ReportingPlan(
             self.population,
             self.params,
@@ -211,7 +211,7 @@ PARTNERS, _CLIENTS = range(2)
 
 @dataclass(frozen=True, slots=True)
 class JointExperiment:
-    """What is tried: clients, each of whom reports its tuple once, and by which response."""
+    """Clients that each report their tuple once, and the response that they use."""
 
     population: JointPopulation
     params: RapporParams
@@ -223,7 +223,7 @@ class JointExperiment:
 
     @property
     def plan(self) -> ReportingPlan:
-        """Who reports: everybody once."""
+        """Every client reports once."""
         return ReportingPlan(self.population, self.params, self.reports, response=self.response)
 
     @property

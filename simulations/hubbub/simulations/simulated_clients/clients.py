@@ -135,13 +135,13 @@ def as_records(cohorts: IntArray, bits: ByteArray) -> bytes:
 
 
 _ALARM = 1e-6
-"""Of either bound: an audit in a million says that a promise was broken which was kept."""
+"""Error of either bound: one audit in a million finds a kept promise broken."""
 _PAIRS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was seen, and what was promised."""
+    """The epsilon observed, and the one promised."""
 
     epsilon_report: float  # the promise
     # Logarithm of the ratio of the two frequencies; inf if the second value never showed it.
@@ -152,12 +152,12 @@ class Audit:
 
     @property
     def kept(self) -> bool:
-        """Whether the promise was kept, as far as this can tell."""
+        """Whether the promise was kept, as far as this can show."""
         return self.at_least <= self.epsilon_report
 
 
 def audit_epsilon(params: RapporParams, reports: int, rng: np.random.Generator) -> Audit:
-    """Try to tell two values apart by so many single reports each, of cohort 0."""
+    """Try to distinguish two values by so many single reports each, of cohort 0."""
     alone = params._replace(m=1)
     # Two values whose Bloom filters have as many bits of their own as can be found.
     values = tuple(f"audit {i}" for i in range(_PAIRS))
@@ -194,7 +194,7 @@ class AttackError(ValueError):
 
 
 class AttackKind(StrEnum):
-    """What forgers send."""
+    """The reports that forgers send."""
 
     MAXIMAL_GAIN = "maximal-gain"
     """Noise like an honest client's, but every bit of every target as if it were true."""
@@ -203,7 +203,7 @@ class AttackKind(StrEnum):
     REPLAY = "replay"
     """One honest report of a target, again and again."""
     FALSE_VALUE = "false-value"
-    """What an honest client would send that holds the target."""
+    """The reports of an honest client that has the target."""
 
 
 @dataclass(frozen=True, slots=True)

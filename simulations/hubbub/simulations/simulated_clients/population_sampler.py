@@ -49,7 +49,7 @@ _CHUNK_BITS = CHUNK * 1024
 
 @dataclass(frozen=True, slots=True)
 class ReportingPlan:
-    """Who reports, how often, and from which cohorts."""
+    """The clients that report, how often, and from which cohorts."""
 
     population: Population | JointPopulation
     params: RapporParams
@@ -63,7 +63,7 @@ class ReportingPlan:
     open_type: OpenStringType | None = None
     # The metric's type, if its values are these categories, in the population's order.
     enum: EnumType | None = None
-    # By which clients answer; only those of an enum draw whole reports at once.
+    # The clients' response; only those of an enum draw whole reports at once.
     response: Response = UNARY
     # If it isn't 0, each client reports once in each period of so many days. All days are whole
     # periods, and cohorts are uniform.
@@ -153,7 +153,7 @@ def chunks(plan: ReportingPlan, seed: np.random.SeedSequence) -> list[Chunk]:
 
 @dataclass(frozen=True, slots=True)
 class PopulationSample:
-    """What a population's reports come to."""
+    """The counts of a population's reports."""
 
     counts: CohortCounts
     holders: IntArray  # shape (v,); reports of each of the population's values: the truth
