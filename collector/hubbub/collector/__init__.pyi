@@ -61,7 +61,10 @@ from hubbub.collector.operations.metrics import (
     share as share,
     shared_directory as shared_directory,
 )
-from hubbub.collector.operations.publishing import Coarse as Coarse, Publisher as Publisher
+from hubbub.collector.operations.publishing import (
+    Publisher as Publisher,
+    RoundedCounter as RoundedCounter,
+)
 from hubbub.collector.operations.status import (
     History as History,
     certificate_ends as certificate_ends,

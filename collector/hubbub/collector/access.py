@@ -1,4 +1,4 @@
-"""Who may send, and how much: ingest keys and admin tokens, kept as hashes only, and quotas.
+"""Access and quotas: ingest keys and admin tokens, which are kept as hashes only.
 
 A secret is 256 random bits that `generate_secret` drew, so it can't be guessed, offline or online,
 and one SHA-256 protects it as well as a slow password hash would: there is no dictionary to try. A
@@ -9,7 +9,7 @@ report takes one. A batch takes `LEAST_CHARGE` at least, and as many again for e
 metric's version has beyond one, or all that a smaller bucket holds: its id and its rows cost memory
 and disk, too. So in any t seconds a key gets at most burst + rate * t reports through, and a tenth
 as many batches. What is stored already and comes again costs nothing of that but has a second
-bucket of the same size, so that nobody makes more than twice the work of a quota. Each worker
+bucket of the same size, so that no client makes more than twice the work of a quota. Each worker
 process has buckets of its own with its share of the rate, because shared ones would cost every
 request a lock. Without keys in the configuration anyone may send what there is room for.
 """
@@ -31,7 +31,7 @@ from hubbub.collector.problems import RefusalError
 
 Purpose = Literal["ingest", "admin"]
 
-_SECRET_BYTES = 32  # 256 bits: nobody guesses one, so a plain hash of it may be kept
+_SECRET_BYTES = 32  # 256 bits can't be guessed, so a plain hash of it may be kept
 _CHECKSUM_LENGTH = 4  # base64url digits: a mistyped secret passes with chance 2^-24
 _Entry = TypeVar("_Entry", IngestKey, AdminToken)
 
@@ -68,7 +68,7 @@ def is_secret(text: str, purpose: Purpose) -> bool:
 
 
 class Gate(Generic[_Entry]):
-    """Who may pass with a secret for one purpose: `entries` by name.
+    """Secrets that give access for one purpose: `entries` by name.
 
     `anonymous`: whether requests without a secret pass; where there are no entries, the header then
     has no meaning and is ignored. A wrong secret is refused even where none is needed: its sender
@@ -90,7 +90,7 @@ class Gate(Generic[_Entry]):
     ) -> str | None:
         """Return the name of the secret in an Authorization header, or None if none is needed.
 
-        The time it takes reveals nothing of the secrets, because a hash is looked up, and nobody
+        The time it takes reveals nothing of the secrets, because a hash is looked up, and no one
         can choose a text by the first bytes of its hash. `today`: in UTC. `scope`: what an admin
         token must allow. Raises `AuthError`.
         """

@@ -83,7 +83,7 @@ class AdminToken(_Frozen):
     sha256: _Sha256
     """SHA-256 of the secret, as `hubbub-collector token` prints it."""
     scopes: frozenset[Scope] = Field(min_length=1)
-    """What it may do: any of read, export, delete."""
+    """Permitted actions: any of read, export, delete."""
     expires: dt.date | None = None
     """Last day (UTC) on which it is valid. Unset: never expires."""
 
@@ -104,7 +104,7 @@ class Settings(_Frozen):
     store: str = Field(default="sqlite:///hubbub.db", repr=False)  # may hold a password
     """Database for the reports: sqlite:///PATH (created if missing) or postgresql://."""
     old_schema: Literal["migrate", "wait", "refuse"] = "migrate"
-    """What to do if the store's schema is older: migrate it, wait for `hubbub-collector maintain
+    """Action if the store's schema is older: migrate it, wait for `hubbub-collector maintain
     --migrate`, or refuse to start."""
     host: _Host = "127.0.0.1"
     """Address to listen on."""
@@ -174,7 +174,7 @@ class Settings(_Frozen):
     improbable_tail: float = Field(default=1e-9, gt=0, lt=1)
     """A report is improbable if the probability of its number of set bits is below this."""
     improbable_reports: Literal["flag", "refuse"] = "flag"
-    """What to do with improbable reports: flag (count) or refuse them."""
+    """Treatment of improbable reports: flag (count) or refuse them."""
     min_free_bytes: int = Field(default=64 * 2**20, ge=0)
     """Least free disk space for the store; with less, the collector isn't ready."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -202,7 +202,7 @@ class Settings(_Frozen):
                 faults.append((name, f"must differ from {other}"))
         if not self.anonymous and not self.ingest_keys:
             advice = "make one with: hubbub-collector token --ingest"
-            faults.append(("anonymous", f"without ingest_keys nobody could send; {advice}"))
+            faults.append(("anonymous", f"without ingest_keys no client could send; {advice}"))
         hashes: dict[tuple[str, str], str] = {}
         for field in TABLES:
             for name, entry in getattr(self, field).items():

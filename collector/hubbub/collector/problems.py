@@ -16,7 +16,7 @@ _REASONS = {400: "malformed", 413: "too_large", 415: "media_type", 422: "invalid
 
 
 class Answer(NamedTuple):
-    """What a request is answered with."""
+    """The answer to a request."""
 
     status: int
     body: bytes

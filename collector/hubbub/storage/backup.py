@@ -1,8 +1,8 @@
 """A copy of an SQLite file that is in use, as of one moment.
 
-The file alone isn't the store: what was committed of late is in the log beside it, and `cp` reads
+The file alone isn't the store: recent commits are in the log next to it, and `cp` reads
 neither at one moment. SQLite's own backup does, in a transaction that is held open meanwhile, or
-each commit would make it begin anew. Writers don't wait for it, but their log can't be begun anew
+each commit would restart it. Writers don't wait for it, but their log can't be restarted
 before it ends. Invariant: the target has its name only once it is whole, checked and on the disk.
 """
 
@@ -33,7 +33,7 @@ def copy_database(source: Path, target: Path, progress: Callable[[int, int], Non
         raise StoreError(f"{target}: already exists; a backup overwrites nothing")
     partial = target.with_name(f"{target.name}.partial")
     try:
-        # What an attempt has left that was killed isn't a backup.
+        # The file that a killed attempt left isn't a backup.
         os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
         partial.chmod(0o600)
         try:
@@ -69,14 +69,14 @@ def _copy(source: Path, target: Path, progress: Callable[[int, int], None]) -> N
         reading.isolation_level = None
         reading.execute("BEGIN")
         reading.execute("SELECT count(*) FROM sqlite_schema")  # from here on it sees this moment
-        # Nobody needs half a copy, so there is nothing to roll back.
+        # Half a copy is useless, so there is nothing to roll back.
         writing.execute("PRAGMA journal_mode=OFF")
         writing.execute("PRAGMA synchronous=OFF")
         reading.backup(writing, pages=_PAGES_A_STEP, progress=rest)
 
 
 def _check(file: Path) -> None:
-    # Nobody else has it, so that no log and no locks are needed.
+    # No other process uses it, so that no log and no locks are needed.
     address = f"{file.absolute().as_uri()}?mode=ro&immutable=1"
     with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -4,7 +4,7 @@ There is one row for each metric's version and day whose reports were counted. A
 is counted outside of any lock, and to pack the counts of very many cohorts, which takes seconds, is
 done before, too; then one transaction adds them and deletes exactly these segments. Invariants: a
 row is replaced only if it is still the one that was read, so that nothing is lost that others add
-meanwhile; and whoever locks segments or ids as well has locked those first, so that nobody waits
+meanwhile; and whoever locks segments or ids as well has locked those first, so that no two wait
 for each other.
 """
 

@@ -140,5 +140,5 @@ def _reason(error: BaseException) -> str:
 
 
 def _is_of_asyncpg(error: BaseException) -> bool:
-    # By name, because a process that uses only SQLite need not import it.
+    # Compare names, because a process that uses only SQLite need not import it.
     return type(error).__module__.startswith("asyncpg")

@@ -2,7 +2,7 @@
 
 Each batch id is taken once: a batch is stored in the transaction that takes its id, or not. An id
 is looked for in the tables of all days and inserted into one of them, and no two such transactions
-of different days run beside each other: no constraint reaches over tables. A day is forgotten by
+of different days run in parallel: no constraint reaches over tables. A day is forgotten by
 dropping its table. The order in which ids came shows in where they lie, so those of a day that is
 over are copied in their own order. Reports leave the same traces, so those of a closed day move to
 `segments` itself, mixed, and their table is dropped with its file. Invariants: ids are inserted
@@ -95,7 +95,7 @@ class Days(abc.ABC):
     def begin(self, day: dt.date) -> AbstractAsyncContextManager[IdTransaction]:
         """Begin a transaction in which ids of a day are taken; it is durable when it is left.
 
-        If the day is closed, they are those of the next one that isn't. Beside it none runs that
+        If the day is closed, they are those of the next one that isn't. Meanwhile none runs that
         takes ids of another day, in any process.
         """
 
@@ -224,7 +224,7 @@ def segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> Ro
 def row_of(key: MetricVersion, day: dt.date, records: Records, *, is_mixed: bool) -> Row:
     """Return a row for records that were shuffled, under a new key.
 
-    `is_mixed`: whether they were mixed with all others of their day, which a negative key tells.
+    `is_mixed`: whether they were mixed with all others of their day, which a negative key marks.
     """
     drawn = secrets.randbits(63)
     return {

@@ -1,7 +1,7 @@
 """Exported reports: DIR/metric=NAME/version=N/day=YYYY-MM-DD/part-*.parquet, written and read.
 
 The layout is Hive's, which DuckDB, Spark, pandas and others read as it is. `_counts-*.pq`, which
-they pass over, holds counts of reports that were forgotten. Beside the days of a version,
+they pass over, holds counts of reports that were forgotten. Next to the days of a version,
 `_definition.json` says how its reports were made. Each file says in its metadata what it holds, so
 that a copy is known wherever it is.
 
@@ -215,7 +215,7 @@ def commit(folder: Location, manifest: Manifest) -> None:
     if is_whole and replaced:
         for name in replaced:
             (folder / name).remove()
-        # Of two exports at once each may have deleted the other's files: at least one of them sees
+        # Two exports at once may each have deleted the other's files: at least one of them sees
         # it, because each writes its manifest before it looks, and looks again after it deleted.
         is_whole = read_manifest(folder) == manifest and named <= set(folder.entries())
     if not is_whole:
@@ -391,7 +391,7 @@ async def export_partitions(
     counts as before. Raises `StoreError` if the store can't be read, the storage refuses, or
     pyarrow is missing; as ReportFileError if the directory holds something else.
     """
-    # Who reads an export needs no database's library.
+    # Reading an export needs no database's library.
     from hubbub.storage.mixing import BulkShuffle  # noqa: PLC0415
 
     require_pyarrow()
@@ -484,7 +484,7 @@ class ParquetReader(Reader):
     async def check(self, metric: Metric) -> None:
         """Raise StoreError if this metric's reports were made with other parameters."""
         check_definition(self._directory, metric)
-        # What manifests say must agree, even if the version's own file was lost.
+        # Manifests must agree, even if the version's own file was lost.
         self._definitions[MetricVersion(metric.name, metric.version)] = metric.definition
 
     async def contents(

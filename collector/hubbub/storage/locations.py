@@ -221,7 +221,7 @@ class Location:
 
 
 Address = Location | os.PathLike[str] | str
-"""What `resolve` makes a location of."""
+"""The form from which `resolve` makes a location."""
 
 
 def resolve(address: Address) -> Location:

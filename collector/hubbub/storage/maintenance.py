@@ -3,7 +3,7 @@
 The batches of a quiet minute stay apart until they are merged with others, and those of a minute
 until their day is mixed, so this is part of what hides which reports came together, and not only
 housekeeping; merging therefore comes first, and goes on while large days are mixed. Invariants:
-every step may run in several processes at once, beside appends and readers, and may fail and be
+every step may run in several processes at once, along with appends and readers, and may fail and be
 repeated; a step that fails keeps no other from running; but nothing is deleted because of its age
 on the word of a clock that has jumped.
 """
@@ -25,7 +25,7 @@ _LAST_SECONDS = 10
 """How long the last run may take, because the service is being stopped."""
 
 JUMP = dt.timedelta(days=7)
-"""A clock that is further than this from the last upkeep isn't believed unless somebody says so."""
+"""A clock that is further than this from the last upkeep counts as wrong until confirmed."""
 
 _log = logging.getLogger("hubbub.collector")
 
@@ -33,14 +33,14 @@ _Done = TypeVar("_Done")
 
 
 class MaintenanceResult(NamedTuple):
-    """What a run did."""
+    """The results of a run."""
 
     merged: int = 0  # segments that were replaced by larger ones
     counted: int = 0  # reports that were replaced by their day's counts because of their age
     forgotten: int = 0  # days whose batches' ids are no longer known
     dropped: int = 0  # reports that were deleted because of their age, or whose counts were
     mixed: int = 0  # reports that were mixed with all others of their day, as it is over
-    # What went wrong, by step; the other steps were done.
+    # Errors by step; the other steps were done.
     faults: Mapping[str, str] = MappingProxyType({})
 
 
@@ -133,7 +133,7 @@ class Maintenance:
         try:
             done = await work
         except Exception as error:
-            # Of other errors not the text, which may quote what is stored.
+            # The text of other errors may quote stored data.
             faults[name] = str(error) if isinstance(error, StoreError) else type(error).__name__
             self._observe(name, False)
             return None
@@ -157,7 +157,7 @@ class Maintenance:
     async def _check_clock(self, today: dt.date, *, trust_clock: bool) -> None:
         """Remember that this is a day of upkeep, unless it is far from the last one.
 
-        A wrong clock dates whatever is stored meanwhile, so nothing but the last upkeep can tell.
+        A wrong clock dates whatever is stored meanwhile, so only the last upkeep can show it.
 
         Raises `StoreError` if it may not be this day.
         """
@@ -177,7 +177,7 @@ class Maintenance:
     async def run(self) -> None:
         """Run at once, every some seconds, and a last time when stopped; log what goes wrong.
 
-        The steps that may take long run beside the next runs until they are done.
+        The steps that may take long overlap the next runs until they are done.
         """
         ending: asyncio.Task[None] | None = None
 

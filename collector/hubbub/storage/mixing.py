@@ -1,11 +1,11 @@
-"""Closed days are rewritten in random order, so that no segment tells when its reports came.
+"""Closed days are rewritten in random order, so that no segment shows when its reports came.
 
 The segments of a busy day are each of some minute. Someone who sends their own reports all day
 knows the minute of each segment that has them, and so of everybody's reports in it. Once the day is
 over, all its segments of a metric's version and slice are replaced, in one transaction, by others
 under new random keys, into which the reports are dealt at random. Invariants: a segment that was
 mixed has a negative key, any other hasn't, and nothing else is remembered; and what comes later is
-mixed with all that is there, since of late reports alone it could be told that they were late.
+mixed with all that is there, since late reports alone would be known as late.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class BulkShuffle:
         self._blocks = max(1, -(-expected * width // block_bytes))
         self._block_bytes = block_bytes
         self._waiting = bytearray()
-        # What fits in one block never touches the disk.
+        # Records that fit in one block never touch the disk.
         self._file = _temporary_file(2 * block_bytes, self._folder)
         self._edges: list[NDArray[np.int64]] = []
 

@@ -105,7 +105,7 @@ def _reading(location: Location, expected: str = "a Parquet file") -> Iterator[N
 
 
 class FileLayout(NamedTuple):
-    """What is known of a file before its rows are read: the rows of each row group, and so on."""
+    """A file's metadata, known before its rows are read: the rows of each row group, and so on."""
 
     stamp: FileStamp
     rows: tuple[int, ...]

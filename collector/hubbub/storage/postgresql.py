@@ -30,7 +30,7 @@ from hubbub.storage.days import (
     segment_table,
     taking_day,
 )
-from hubbub.storage.schema import LATE, open_day, sample_nothing_of, segments
+from hubbub.storage.schema import LATE, disable_statistics, open_day, segments
 from hubbub.storage.sessions import (
     ARRIVED,
     LOCKED_DAY,
@@ -81,7 +81,7 @@ class PostgresqlDays(Days):
 
     @asynccontextmanager
     async def begin(self, day: dt.date) -> AsyncIterator[IdTransaction]:
-        """Begin beside others if the day is open, and otherwise alone."""
+        """Begin together with others if the day is open, and otherwise alone."""
         async with begun(self._database.writing, LOCKED_DAY) as (connection, opened):
             if opened == day or (
                 opened is not None and opened == taking_day(day, await _tables(connection))
@@ -166,7 +166,7 @@ class PostgresqlDays(Days):
         """Drop a table, unless somebody reads it: a backup may, for hours.
 
         Each append looks into all tables of ids, so that one of these is dropped alone; segments
-        of a day that isn't open are dropped beside those of the open one.
+        of a day that isn't open are dropped along with those of the open one.
         """
         is_open = sa.select(sa.exists().where(open_day.c.day == table.day))
         if if_empty and not table.holds_ids:
@@ -221,7 +221,7 @@ async def _make(connection: AsyncConnection, *tables: DayTable) -> None:
         await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MAKING)))
         there = await _tables(connection)
         for name, day, holds_ids, _ in [table for table in tables if table not in there]:
-            # By the condition a query for some days leaves out the tables of others.
+            # With this condition a query for some days leaves out the tables of others.
             check = f"PRIMARY KEY (segment_id), CHECK (day = DATE '{day}')"
             parent, constraints, unsampled = (
                 ("batch_ids", "PRIMARY KEY (batch_id)", "batch_id")
@@ -231,7 +231,7 @@ async def _make(connection: AsyncConnection, *tables: DayTable) -> None:
             await connection.exec_driver_sql(
                 f"CREATE TABLE {name} ({constraints}) INHERITS ({parent})"
             )
-            await connection.exec_driver_sql(sample_nothing_of(name, unsampled))
+            await connection.exec_driver_sql(disable_statistics(name, unsampled))
             if not holds_ids:
                 columns = "(metric, version, day, slice, reports)"
                 await connection.exec_driver_sql(f"CREATE INDEX {name}_by_day ON {name} {columns}")

@@ -1,7 +1,7 @@
-"""What a store holds and what reads it: the nouns that all of storage shares, and `Reader`.
+"""The types that all of storage shares, and `Reader`, which reads stored reports.
 
 Reports are distinguished by metric, version, slice and UTC day, and by nothing else. The decoder
-reads any `Reader`: a store, or an exported directory. Invariant: the width that a definition tells
+reads any `Reader`: a store, or an exported directory. Invariant: the width in a definition
 is the records' own.
 """
 
@@ -26,12 +26,12 @@ from hubbub.storage.slices import SliceSizes, Where
 
 
 class MetricVersion(NamedTuple):
-    """What reports must share to be stored together."""
+    """The key of reports that are stored together."""
 
     metric: str
     version: int
-    # What they say of the app (see `hubbub.protocol.dimensions`). Whoever reads asks for a metric
-    # and version, and gets all slices unless the reader chooses some.
+    # The app's dimensions (see `hubbub.protocol.dimensions`). A reader asks for a metric and
+    # version, and gets all slices unless it chooses some.
     slice: str = ""
 
     @property
@@ -53,7 +53,7 @@ class Declared(NamedTuple):
     metric: str
     version: int
     definition: dict[str, Any]
-    # What its reports tell of the app, by the last declaration.
+    # The app's facts in its reports, by the last declaration.
     dimensions: tuple[Dimension, ...] = ()
     min_reports: int = MIN_REPORTS  # slices with fewer reports on a day are pooled
 
@@ -81,7 +81,7 @@ class Declared(NamedTuple):
 
 
 class DayCount(NamedTuple):
-    """What is stored of a metric's version and UTC day."""
+    """The stored reports of a metric's version and UTC day."""
 
     metric: str
     version: int
@@ -100,7 +100,7 @@ class StoredRecords(NamedTuple):
 
 
 class StoredCounts(NamedTuple):
-    """What is kept of reports of a day and slice that were forgotten."""
+    """Counts kept of forgotten reports of a day and slice."""
 
     day: dt.date
     kept: KeptCounts
@@ -108,7 +108,7 @@ class StoredCounts(NamedTuple):
 
 
 class Reader(Protocol):
-    """What the decoder reads, from a database or an exported directory."""
+    """Stored reports for the decoder, from a database or an exported directory."""
 
     where: Where | None  # which slices are read; None: all
 

@@ -23,7 +23,7 @@ from hubbub.storage.errors import StoreError
 
 
 class Migration(NamedTuple):
-    """What brings a database to a version from the one before."""
+    """The steps that bring a database to a version from the one before."""
 
     change: Callable[[sa.Connection], None]
     # The oldest version whose code can serve the result; None: only this one's.
@@ -34,7 +34,7 @@ FIRST = "0001"
 """The version of the first release."""
 
 MIGRATIONS: dict[str, Migration] = {}
-"""By version, oldest first, after `FIRST`.
+"""Migrations by version, oldest first, after `FIRST`.
 
 They are made on new stores, too, so `_make_tables` goes on making those of `FIRST`.
 """
@@ -81,7 +81,7 @@ counts = sa.Table(
     # Or SQLite would number the rows in the order in which they came.
     sqlite_with_rowid=False,
 )
-"""What `hubbub.protocol.records` keeps of a day's reports, and their number."""
+"""A day's counts, as `hubbub.protocol.records` keeps them, and the number of reports."""
 
 parameters = sa.Table(
     "parameters",
@@ -91,7 +91,7 @@ parameters = sa.Table(
     sa.Column("parameters", sa.Text, nullable=False),
     sa.Column("dimensions", sa.Text, nullable=False),
 )
-"""How reports were made, which never changes, and what they tell in the clear, which may."""
+"""How reports were made, which never changes, and their facts in the clear, which may."""
 
 
 postgresql_metadata = sa.MetaData()
@@ -123,7 +123,7 @@ upkeep_day = sa.Table("upkeep_day", metadata, sa.Column("day", sa.Date, primary_
 """The day of the last upkeep; several only if collectors wrote them at once."""
 
 
-def sample_nothing_of(table: str, column: str) -> str:
+def disable_statistics(table: str, column: str) -> str:
     """Return what keeps PostgreSQL's ANALYZE from storing samples of a column in its catalogue.
 
     A small segment is such a sample, whole: reports that came together, which would stay there
@@ -133,7 +133,7 @@ def sample_nothing_of(table: str, column: str) -> str:
 
 
 class Schema(NamedTuple):
-    """What schema a database has."""
+    """The schema that a database has."""
 
     made: str  # its version; empty: there are no tables
     needed: str  # the version that code must know to serve it
@@ -249,4 +249,4 @@ def _make_tables(connection: sa.Connection) -> None:
         ("ONLY segments", "records"),
         (LATE, "records"),
     ):
-        connection.exec_driver_sql(sample_nothing_of(table, column))
+        connection.exec_driver_sql(disable_statistics(table, column))

@@ -175,7 +175,7 @@ class PostgresqlDatabase(Database):
 
     @asynccontextmanager
     async def patient(self) -> AsyncIterator[AsyncEngine]:
-        """Connect anew for a statement that may take as long as it likes."""
+        """Open another connection, for a statement without a time limit."""
         engine = _engine(self._url, writes=True, seconds=0)
         try:
             async with translate_errors():
@@ -247,7 +247,7 @@ async def begun(
     """Begin a transaction by a statement that changes nothing, and commit it in the end.
 
     It is yielded with what the statement has returned, if anything. If that finds a connection dead
-    that was closed while nobody used it, as after the server was restarted, it is run again on a
+    that was closed while it was idle, as after the server was restarted, it is run again on a
     new one.
     """
     async with translate_errors(), engine.connect() as connection:

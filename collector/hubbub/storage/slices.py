@@ -1,4 +1,4 @@
-"""Which of a metric's slices are read: those whose dimensions have some values.
+"""Choose the slices of a metric whose dimensions have some values.
 
 Invariant: no slice is read by itself that has fewer reports in a day than its metric's
 `min_reports`, not even what is left of all others. It is read as what it is pooled into, whether
@@ -16,15 +16,15 @@ from hubbub.protocol import OTHER, Dimension, parse_slice, pooled
 SliceSizes: TypeAlias = dict[dt.date, dict[str, int]]
 """The number of reports of each slice, by day."""
 Cell: TypeAlias = tuple[dt.date | None, str]
-"""What reports say beside the dimensions that are asked for, on a day; None: on any."""
+"""The other dimensions of reports than those asked for, on a day; None: on any."""
 
 
-class Told(Protocol):
-    """A metric, as far as its reports tell something in the clear."""
+class DeclaredDimensions(Protocol):
+    """A metric, as far as its reports carry facts in the clear."""
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
-        """What they tell; what matters most comes first."""
+        """Their dimensions, the most important first."""
 
     @property
     def min_reports(self) -> int:
@@ -32,9 +32,9 @@ class Told(Protocol):
 
 
 class Where(NamedTuple):
-    """Which of a metric's reports to read."""
+    """The choice of a metric's reports to read."""
 
-    metric: Told
+    metric: DeclaredDimensions
     values: Mapping[str, Collection[str]]  # by dimension; a report must have one of them in each
     # Only reports whose other dimensions, and day, are among these; None: all.
     cells: frozenset[Cell] | None = None
@@ -57,9 +57,9 @@ class Where(NamedTuple):
         }
 
     def read_cells(self, sizes: SliceSizes, *, by_day: bool) -> set[Cell]:
-        """Return what else the reports say that are read: their other dimensions, and their day.
+        """Return the other dimensions and the day of the reports that are read.
 
-        `by_day`: whether days are told apart.
+        `by_day`: whether days are kept apart.
         """
         return {
             self._cell(day if by_day else None, into)
@@ -72,7 +72,7 @@ class Where(NamedTuple):
         return sum(sizes[day].get(text, 0) for day, found in self._pooled(sizes) for text in found)
 
     def reports_that_tell(self, sizes: SliceSizes, names: Collection[str]) -> int:
-        """Return how many of the reports tell all of some dimensions."""
+        """Return how many of the reports have all of some dimensions."""
         return sum(
             sizes[day].get(text, 0)
             for day, found in self._pooled(sizes)
@@ -110,7 +110,7 @@ class Where(NamedTuple):
         return day, others
 
 
-def pools(metric: Told, reports: Mapping[str, int]) -> dict[str, str]:
+def pools(metric: DeclaredDimensions, reports: Mapping[str, int]) -> dict[str, str]:
     """Return into which slice each of a metric's slices of a day goes (see `pooled`)."""
     return pooled(reports, metric.dimensions, metric.min_reports)
 
@@ -124,7 +124,7 @@ def added(rows: Iterable[tuple[dt.date, str, int]]) -> SliceSizes:
     return sizes
 
 
-def values_of(metric: Told, dimension: str, sizes: SliceSizes) -> list[str]:
+def values_of(metric: DeclaredDimensions, dimension: str, sizes: SliceSizes) -> list[str]:
     """Return the values of a dimension that can be read by themselves on some day, and "other"."""
     found = {
         parse_slice(into).get(dimension, OTHER)

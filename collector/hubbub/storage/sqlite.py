@@ -50,7 +50,7 @@ COPY_SECONDS = 0.5
 """Between two copies of the log into the database: what a busy collector adds is some megabytes."""
 
 PAGES_AT_MOST = 8192
-"""The log's length from which on writers have to wait until it has been begun anew."""
+"""The log's length from which on writers have to wait until it is restarted."""
 
 _CACHE_PAGES = 8192
 """32 MiB for the connection that inserts ids, each of them into a random page of a large key.
@@ -59,7 +59,7 @@ By default it would be 2 MiB, and nearly every id would have a page read from th
 """
 
 _MAPPED_BYTES = 1 << 30
-"""Of the file, for that connection's lookups: 40 million ids; what lies behind is read as before.
+"""Mapped bytes of the file, for lookups: 40 million ids; the rest is read as before.
 
 To read a page of a table from the kernel takes more time than to search it, and a new id is looked
 for in a page of each day. The kernel takes mapped pages back when memory is short. If the disk
@@ -71,7 +71,7 @@ _POLL_SECONDS = 0.001
 
 _RETRY_SECONDS = 0.01  # a writer's commit ends within some of these
 _PATIENCE_SECONDS = 1.0
-"""How long emptying the log is tried beside writers; the next attempt is seconds away."""
+"""How long emptying the log is tried while others write; the next attempt is seconds away."""
 
 _IDS_A_STATEMENT = 500  # below SQLite's 999 parameters, with room for others
 _TABLES_A_STATEMENT = 100
@@ -162,15 +162,15 @@ class SqliteDatabase(Database):
                     await self._checkpoint_between_writes("RESTART", _PATIENCE_SECONDS)
 
     async def _checkpoint_between_writes(self, mode: str, seconds: float) -> None:
-        """Begin the log anew; try for some time, as readers and other processes may be in the way.
+        """Restart the log; try for some time, as readers and other processes may be in the way.
 
         Most of the log should have been copied before, so that writers wait for little.
         """
         deadline = time.monotonic() + seconds
         while True:
             with contextlib.suppress(SQLAlchemyError):
-                # Who holds the only connection of `writing`, in the writer's thread, is between all
-                # writes of this process.
+                # The holder of the only connection of `writing`, in the writer's thread, is between
+                # all writes of this process.
                 async with self.writing.connect():
                     loop = asyncio.get_running_loop()
                     if await loop.run_in_executor(self.writers_thread, self._checkpoint, mode) == 0:
@@ -361,7 +361,7 @@ class _Connection(sqlite3.Connection):
     """Ends what is being read when it is closed.
 
     The cursor of a task that was cancelled lives until garbage is collected, and the log can't be
-    begun anew before: its statement would still read of a closed connection.
+    restarted before: its statement would still read of a closed connection.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

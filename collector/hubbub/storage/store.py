@@ -73,18 +73,18 @@ class Store(Reader):
 
     @cached_property
     def segments(self) -> Segments:
-        """What merges, moves and deletes reports; a reader needs none of it."""
+        """Merges, moves and deletes reports; a reader needs none of it."""
         return Segments(self.database, self.ids)
 
     @cached_property
     def counts(self) -> Counts:
-        """What counts reports and forgets them."""
+        """Counts reports and forgets them."""
         return Counts(self.database, self.ids, self.segments)
 
     async def declare(self, metrics: Collection[Metric]) -> None:
         """Record the parameters under which reports of these metrics are stored.
 
-        And what they tell in the clear, which may change under a version.
+        And their facts in the clear, which may change under a version.
 
         Raises `StoreError` if a metric's version is already stored with other parameters.
         """
@@ -112,7 +112,7 @@ class Store(Reader):
                 row.metric,
                 row.version,
                 json.loads(row.parameters),
-                *_told(json.loads(row.dimensions)),
+                *_declared(json.loads(row.dimensions)),
             )
             for row in rows
         ]
@@ -313,7 +313,7 @@ class Store(Reader):
                 goes: dict[str, list[str]] = {}
                 found = await asyncio.to_thread(pools, declared, reports)
                 for text, into in found.items():
-                    # What the registry doesn't tell apart any more stays: it may do so again.
+                    # Values that the registry no longer lists stay: it may list them again.
                     if text != into and slice_of(declared.dimensions, parse_slice(text)) == text:
                         goes.setdefault(into, []).append(text)
                 for into, texts in goes.items():
@@ -449,10 +449,10 @@ def _parameter_row(declared: Declared) -> dict[str, Any]:
     }
 
 
-def _told(stored: tuple[list[tuple[str, list[str], str]], int]) -> tuple[Any, int]:
+def _declared(stored: tuple[list[tuple[str, list[str], str]], int]) -> tuple[Any, int]:
     dimensions, min_reports = stored
-    told = (Dimension(name, tuple(values), pattern) for name, values, pattern in dimensions)
-    return tuple(told), min_reports
+    declared = (Dimension(name, tuple(values), pattern) for name, values, pattern in dimensions)
+    return tuple(declared), min_reports
 
 
 async def _check_parameters(connection: AsyncConnection, metric: Metric) -> None:

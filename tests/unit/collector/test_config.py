@@ -172,7 +172,10 @@ def test_value_out_of_its_bounds_is_refused(flag, value):
             "host = '0.0.0.0'\nprobe_host = '127.0.0.1'\nprobe_port = 8100",
             "probe_port: must differ from port",
         ),
-        ("anonymous = false", "anonymous: without ingest_keys nobody could send; make one with: "),
+        (
+            "anonymous = false",
+            "anonymous: without ingest_keys no client could send; make one",
+        ),
         (
             f'{KEY}[ingest_keys.web]\nsha256 = "{HASH}"',
             "ingest_keys.web: has the sha256 of ingest_keys.app",

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from factories import make_metric, make_registry
-from hubbub.collector import Coarse, Metrics, Publisher, task_statuses
+from hubbub.collector import Metrics, Publisher, RoundedCounter, task_statuses
 
 _NAME = ("reports", "homepage", "1")
 
@@ -94,7 +94,7 @@ def test_open_connections_cannot_be_told_from_open_files(metrics):
 
 def test_series_of_a_metric_appears_with_its_first_hundred(metrics):
     publisher = Publisher(metrics)
-    publisher._coarse = Coarse(lambda: 0.99)
+    publisher._coarse = RoundedCounter(lambda: 0.99)
     for reports in (0, 60, 39):
         publisher.step()
         metrics.reports("homepage", 1, reports)
@@ -107,7 +107,7 @@ def test_series_of_a_metric_appears_with_its_first_hundred(metrics):
 
 
 def test_hundreds_never_go_back_and_are_less_than_a_hundred_off():
-    chance, coarse, number, before = random.Random(5), Coarse(), 0, 0  # noqa: S311
+    chance, coarse, number, before = random.Random(5), RoundedCounter(), 0, 0  # noqa: S311
     for _ in range(5_000):
         number += chance.choice((0, 1, 3, 40, 250))
         shown = coarse({"homepage": number})["homepage"]
@@ -124,7 +124,7 @@ def test_reports_show_at_a_step_with_their_hundredth_whatever_else_came(padding,
     trials = 20_000
     shares = []
     for number in (padding, padding + reports):
-        shown = Coarse()(dict.fromkeys(range(trials), number))
+        shown = RoundedCounter()(dict.fromkeys(range(trials), number))
         shares.append(sum(shown.values()) / 100 / trials)
     margin = 6 * (0.5 / trials) ** 0.5
     assert shares[0] == pytest.approx(padding / 100, abs=margin)
@@ -132,7 +132,7 @@ def test_reports_show_at_a_step_with_their_hundredth_whatever_else_came(padding,
 
 
 def test_deleted_reports_are_no_longer_shown():
-    coarse = Coarse(lambda: 0.0)
+    coarse = RoundedCounter(lambda: 0.0)
     assert coarse({"homepage": 1_201}) == {"homepage": 1_300}
     assert coarse({"homepage": 1_250}) == {"homepage": 1_300}
     assert coarse({"homepage": 5}) == {"homepage": 100}

@@ -120,7 +120,7 @@ def changes(old: Registry, new: Registry) -> Iterator[Finding]:
             yield _fact("metric_kept", metric, text, max(more, 0.0))
             if lost := _lost_values(before, metric):
                 text = (
-                    f"{', '.join(lost)} not told apart any more: new reports say other instead, "
+                    f"{', '.join(lost)} no longer listed: new reports have other instead, "
                     "for ever, and stored ones are read so"
                 )
                 yield _fact("dimensions", metric, text)
@@ -159,7 +159,7 @@ def _new_version(before: Metric, metric: Metric) -> Finding:
         )
     else:
         spent = (
-            f"clients answer anew, and spend up to {metric.reserve:.6g} again beside what version "
+            f"clients answer again, and spend up to {metric.reserve:.6g} again beyond what version "
             f"{before.version} cost them"
         )
     spent += (

@@ -252,7 +252,7 @@ def maintain(
     A clock that jumps forward would expire everything at once. So if the last upkeep was more than
     7 days ago, nothing is deleted because of its age until --trust-clock confirms the date.
 
-    `serve` migrates a store itself when it starts, unless old_schema tells it to wait or to refuse.
+    `serve` migrates a store itself when it starts, unless old_schema makes it wait or refuse.
     For a rolling upgrade: `maintain --migrate`, which prints the versions that can serve the store
     afterwards; then replace all collectors.
     """
@@ -362,7 +362,7 @@ def backup(store: str | None, config: Path | None, target: Path) -> None:
     """Copy a store while it is in use, as it is at one moment.
 
     This is for SQLite, where copying the file with `cp` loses acknowledged reports that are still
-    in the log beside it. Collectors keep taking reports meanwhile. FILE holds everything that was
+    in the log next to it. Collectors keep taking reports meanwhile. FILE holds everything that was
     acknowledged before the copy, with its batch ids, so nothing counts twice after a restore. It
     appears only when it is complete and checked. For PostgreSQL, the command prints what to run
     instead and exits with code 1.

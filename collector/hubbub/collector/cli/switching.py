@@ -86,7 +86,7 @@ def off(**options: object) -> None:
 def sample(rate: float, **options: object) -> None:
     """Let only a share of clients, such as 0.1, report a metric.
 
-    Clients draw anew in each period of the metric, or once if it has no periods. The clients of a
+    Clients draw again in each period of the metric, or once if it has no periods. The clients of a
     lower rate also belong to every higher one. The least rate is 0.001, as fewer clients than that
     could be singled out; 0 turns the metric off.
     """

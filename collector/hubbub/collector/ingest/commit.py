@@ -3,10 +3,10 @@
 A transaction costs milliseconds of the disk and some of the processor, however little it holds. So
 one writer commits together what has arrived in a slot of time, when the slot ends, or before if
 many wait. Invariants: `submit` returns only after the transaction that holds the batch has been
-committed; and nobody learns from their own wait whether somebody else has sent. For slots end at
-fixed times, whoever sends; what "many" is, is drawn anew for each transaction, so that one batch
+committed; and no client learns from its wait whether another has sent. For slots end at
+fixed times, whoever sends; what "many" is, is drawn for each transaction, so that one batch
 more makes it come early with a chance of 1/`MOST_ENOUGH` more; and answers are given at fixed times
-again, so that how long a transaction takes doesn't tell what else was in it. `access.admission`
+again, so that how long a transaction takes doesn't show what else was in it. `access.admission`
 bounds how much may wait.
 """
 
@@ -42,7 +42,7 @@ _log = logging.getLogger("hubbub.collector")
 
 
 class Commit(NamedTuple):
-    """What one transaction did."""
+    """The result of one transaction."""
 
     batches: Sequence[NewBatch]  # those that were new, and are stored now
     duplicates: int  # how many others had been stored before

@@ -47,7 +47,7 @@ client has a section for each metric, and two in a batch from before and after a
 
 
 class ExpectedReports(NamedTuple):
-    """What reports of one metric and version must be like."""
+    """The required form of reports of one metric and version."""
 
     key: MetricVersion
     cohorts: int
@@ -58,8 +58,8 @@ class CompactReader:
     """Reads compact bodies.
 
     `most_reports`: most reports of a batch. `look_at_each`: given a batch of which some reports
-    aren't as expected, returns what to make of it. `told`: given a registered metric and a slice,
-    returns as what its reports are stored.
+    aren't as expected, returns what to make of it. `stored_slice`: given a registered metric and a
+    slice, returns the one that its reports are stored as.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class CompactReader:
         expected: Iterable[ExpectedReports],
         most_reports: int,
         look_at_each: Callable[[NewBatch], NewBatch],
-        told: Callable[[str, str], str],
+        stored_slice: Callable[[str, str], str],
     ) -> None:
         self._most_reports = most_reports
         self._look_at_each = look_at_each
-        self._told = told
+        self._stored_slice = stored_slice
         self._expected = {one.key: one for one in expected}
         self._section = lru_cache(_SECTIONS)(self._read_head)
 
@@ -146,8 +146,8 @@ class CompactReader:
         expected = self._expected.get(key.whole)
         if expected is None or expected.width != width or not is_slice(slice_):
             return order, key, 0, width
-        told = self._told(metric, slice_) if slice_ else ""
-        return order, key._replace(slice=told), expected.cohorts, width
+        stored = self._stored_slice(metric, slice_) if slice_ else ""
+        return order, key._replace(slice=stored), expected.cohorts, width
 
 
 def _too_many_slices() -> TooManyReportsError:

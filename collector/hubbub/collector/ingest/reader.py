@@ -41,7 +41,7 @@ from hubbub.storage import Declared, MetricVersion, NewBatch
 ENCODINGS = ("gzip", "deflate")
 _GZIP = 16 + zlib.MAX_WBITS  # zlib's way to ask for gzip's header (its manual, inflateInit2)
 _MOST_MEMBERS = 64
-"""Of a body: what follows a member is copied, so a megabyte of empty ones would cost minutes."""
+"""Members of a body: the rest is copied after each, so a megabyte of empty ones takes minutes."""
 
 _DEFLATED_ZLIB = 8  # the compression method, in the low bits of a zlib stream's first byte
 _BATCH_ID = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
@@ -96,7 +96,7 @@ class BatchReader:
     ) -> None:
         self._max_reports = max_reports
         self._registry = registry
-        self._told = lru_cache(_SLICES)(self._told_as)
+        self._stored_slice = lru_cache(_SLICES)(self._slice_as_stored)
         self._expected: dict[str, dict[int, ExpectedReports]] = {name: {} for name in registry}
         known = [
             *(version for version in declared if version.metric in registry),
@@ -106,7 +106,9 @@ class BatchReader:
             key = MetricVersion(one.metric, one.version)
             self._expected[key.metric][key.version] = ExpectedReports(key, one.params.m, one.width)
         every = [one for versions in self._expected.values() for one in versions.values()]
-        self._read_compact = CompactReader(every, max_reports, self._look_at_each, self._told).read
+        self._read_compact = CompactReader(
+            every, max_reports, self._look_at_each, self._stored_slice
+        ).read
 
     def read(self, body: bytes, content_type: str) -> NewBatch:
         """Return the batch in a body.
@@ -128,7 +130,7 @@ class BatchReader:
         return self._with_few_slices(batch)
 
     def _with_few_slices(self, batch: NewBatch) -> NewBatch:
-        """Return a batch in which no metric has more slices than may be told apart.
+        """Return a batch in which no metric has more slices than the limit.
 
         Those of one client are one or two; whoever sends very many could fill the store's rows.
         """
@@ -142,7 +144,7 @@ class BatchReader:
             pools.setdefault(into, []).append(records)
         return batch._replace(records={key: joined(pool) for key, pool in pools.items()})
 
-    def _told_as(self, metric: str, slice_: str) -> str:
+    def _slice_as_stored(self, metric: str, slice_: str) -> str:
         return self._registry[metric].slice_as(slice_)
 
     def _parse(self, body: bytes) -> _Batch:
@@ -179,7 +181,7 @@ class BatchReader:
         _check_number_of_slices(sum(text != "" for *_, text in rows))
         records: dict[MetricVersion, list[bytes]] = {}
         for (metric, version, text), some in rows.items():
-            key = MetricVersion(metric, version, self._told(metric, text) if text else "")
+            key = MetricVersion(metric, version, self._stored_slice(metric, text) if text else "")
             records.setdefault(key, []).extend(some)
         return NewBatch(
             bytes.fromhex(batch.batch_id),

@@ -1,4 +1,4 @@
-"""What is taken of a checked batch: no impossible reports, and a bounded number of slices a day.
+"""Take plausible reports of a checked batch, in a bounded number of slices per day.
 
 `poisoning` says how many set bits are plausible for a metric; improbable reports are counted, or
 refused if so configured. Invariants: whatever is counted of reports is counted once they are

@@ -1,1 +1,1 @@
-"""What operators see: logs, metrics, the page and the admin routes."""
+"""For operators: logs, metrics, the page and the admin routes."""

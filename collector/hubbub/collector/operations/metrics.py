@@ -1,4 +1,4 @@
-"""What the collector counts about itself, for Prometheus and for the admin page.
+"""The collector's own counters, for Prometheus and for the admin page.
 
 The request path calls the methods of `Metrics`; `publishing` says what of it is shown when. Several
 processes count in files of one directory, by prometheus_client's multiprocess mode. Invariants: no
@@ -26,10 +26,10 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from hubbub.protocol import HubbubError, Registry
 
 PREFIX = "hubbub_"
-"""Of the names of all families for Prometheus."""
+"""Prefix of all families' names for Prometheus."""
 
 _PEAK_SECONDS = 600.0
-"""What is high for a moment is shown for as long at least, whenever the numbers are published."""
+"""A momentary peak is shown for as long at least, whenever the numbers are published."""
 
 _FILE_BYTES = 2**20
 """Per kind of number and process: room for some 6,000 series. It is written in full, so that a disk
@@ -145,7 +145,7 @@ FAMILIES: Mapping[str, Family] = {
     "commit_batches": Family("histogram", "Batches in a transaction", bounds=_COUNTS),
     "commit_reports": Family("histogram", "Reports in a transaction", bounds=_COUNTS),
 }
-"""By their names for Prometheus, without `PREFIX`."""
+"""Families by name for Prometheus, without `PREFIX`."""
 
 
 class MetricValues(dict[tuple[str, ...], float]):
@@ -189,7 +189,7 @@ class CounterError(HubbubError):
 def shared_directory() -> Iterator[Path]:
     """Make a directory in which the processes of a collector count, removed when it ends.
 
-    Those that killed collectors have left behind are removed first: nobody holds their locks.
+    Those that killed collectors have left behind are removed first: their locks are free.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{_DIRECTORY}*"):
         with contextlib.suppress(OSError), _locked(left):

@@ -1,12 +1,12 @@
-"""Which numbers are published when: what requests move changes at full ten minutes only.
+"""Publish numbers of requests at full ten minutes only, and rounded.
 
 Whoever reads the admin listener may look every second and keep for years what is there, send
-batches too, and know when somebody's request came from elsewhere. So nothing tells within
+batches too, and know when somebody's request came from elsewhere. So nothing shows within
 `publish_seconds` when a batch came, and reports by metric are in hundreds that are rounded at
 random: what a batch adds shows at the next step with a probability of its reports of that metric
 over a hundred, whatever else was sent. Invariants: all collectors publish at the same moments of
 the clock, and counters begin with the first of them after the start, so that neither restarts nor
-differences tell of less than a whole step; and an unreachable store gives a status with a fault and
+differences show less than a whole step; and an unreachable store gives a status with a fault and
 with what was last known, never an error, because that is when people look.
 """
 
@@ -60,16 +60,16 @@ _LIVE = frozenset(
         "processes",
     }
 )
-"""What no request moves is published as it is. How long an upkeep takes, requests do move."""
+"""Published exactly, as no request moves them. Requests do move how long an upkeep takes."""
 
 _SINCE_START = _LIVE | {"upkeep_runs"}
-"""What is counted from the start on, since it tells nothing of requests."""
+"""Counted from the start on, since they reveal nothing of requests."""
 
 _STARTED = "upkeep_last_success_timestamp_seconds"
-"""What begins with the time of the start instead of 0."""
+"""Times that begin with that of the start instead of 0."""
 
 _OF_CONNECTIONS = "process_open_fds"
-"""Each connection is an open file, so this would tell of the moment."""
+"""Each connection is an open file, so this would reveal the moment."""
 
 _FRESH_SECONDS = 1.0  # probes of many come every few seconds; one of them asks the store
 _PATIENCE_SECONDS = 15.0  # more than a store's own limit of a statement, so its error comes first
@@ -82,12 +82,12 @@ _log = logging.getLogger("hubbub.collector.operations.admin")
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-class Coarse:
+class RoundedCounter:
     """Rounds numbers of reports to hundreds, at random, so that they are right on average.
 
-    A number is shown anew as it was, plus the hundreds that it lacks, plus one more with the
+    A number is shown as it was, plus the hundreds that it lacks, plus one more with the
     probability of what is left, over a hundred. So r reports move what is shown with a probability
-    of at most r/100 at a step; otherwise it can't be told that they were there, nor later that it
+    of at most r/100 at a step; otherwise it doesn't show that they were there, nor later that it
     was then. What is shown is always less than a hundred off.
 
     `chance`: returns random numbers in [0, 1); the operating system's if not given.
@@ -121,7 +121,7 @@ class Publisher:
     def __init__(self, metrics: Metrics) -> None:
         self.facts: Mapping[tuple[str, ...], float] = {}
         self._metrics = metrics
-        self._coarse = Coarse()
+        self._coarse = RoundedCounter()
         self._base: MetricValues | None = None
         self._processes: list[Metric] = []
         self._published = self.exact = MetricValues(
@@ -140,7 +140,7 @@ class Publisher:
             for name, number in numbers.items()
         )
         by_metric = {name: n for name, n in self.exact.items() if name[0] == "reports"}
-        # That there is a number of a metric, or of a reason, would tell that there was one, unless
+        # That there is a number of a metric, or of a reason, would show that there was one, unless
         # there always is.
         self._published = MetricValues(
             (name, number)
@@ -201,7 +201,7 @@ class Watch:
         self._history = History()
         self._started = dt.datetime.now(dt.UTC)
         self._seconds = in_force()[0].publish_seconds
-        self._coarse, self._coarse_slices = Coarse(), Coarse()
+        self._coarse, self._coarse_slices = RoundedCounter(), RoundedCounter()
         self._stored = Stored()
         self._published_at: dt.datetime | None = None
         self._fault: str | None = None
@@ -314,7 +314,7 @@ class Watch:
         schema = await store.schema()
         folder = store.database.folder
         free = None if folder is None else shutil.disk_usage(folder).free // _MIB * _MIB
-        # Of another day the same version is another number, which begins with 0.
+        # On another day the same version is another number, which begins with 0.
         rounded = self._coarse_slices({(today, key): n for key, n in slices.items()})
         self._stored = Stored(
             declared=declared,
@@ -352,7 +352,9 @@ async def _fault_of(reading: Awaitable[None]) -> str | None:
     return fault
 
 
-def _in_hundreds(days: Sequence[DayCount], today: dt.date, coarse: Coarse) -> list[DayCount]:
+def _in_hundreds(
+    days: Sequence[DayCount], today: dt.date, coarse: RoundedCounter
+) -> list[DayCount]:
     """Return what may be shown of stored days: those that are over, and today's in hundreds."""
     shown = [count for count in days if count.day < today]
     of_today = {count[:3]: count for count in days if count.day >= today}

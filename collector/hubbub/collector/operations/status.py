@@ -1,4 +1,4 @@
-"""What an operator wants to know of a collector, and the page that shows it.
+"""A collector's state for its operator, and the page that shows it.
 
 Pure functions from what was counted and stored to one frozen `ServiceStatus`, which both the page
 and /status.json show, so that the two always agree. The page is HTML and inline SVG, without
@@ -31,7 +31,7 @@ from hubbub.protocol import Registry, counted
 from hubbub.reporting import Finding
 from hubbub.storage import DayCount, Declared, MetricVersion
 
-_DAYS_SHOWN = 14  # two weeks: this week beside the last
+_DAYS_SHOWN = 14  # two weeks: this week and the last
 _STEPS_SHOWN = 144
 """A day of steps of ten minutes."""
 _TOLD_BEFORE = dt.timedelta(days=14)
@@ -85,7 +85,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """What is stored of one metric's version."""
+    """The stored reports of one metric's version."""
 
     version: int
     definition: Mapping[str, Any]  # the parameters under which reports were stored
@@ -136,7 +136,7 @@ class ServiceStatus:
 
     at: dt.datetime
     started: dt.datetime
-    # As of when all numbers of requests and reports are; None: none was published yet.
+    # Time of all numbers of requests and reports; None: none was published yet.
     published_at: dt.datetime | None
     publish_seconds: float  # between two such moments
     application: str
@@ -173,7 +173,7 @@ class ServiceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the store holds, or held when it was last read."""
+    """The store's contents, now or when it was last read."""
 
     declared: Sequence[Declared] = ()
     days: Sequence[DayCount] = ()  # today's in hundreds
@@ -420,7 +420,7 @@ CONTENT_SECURITY_POLICY = (
     f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What the page may do; a header of its answer."""
+"""The page's content security policy; a header of its answer."""
 
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.PackageLoader("hubbub.collector.operations"),

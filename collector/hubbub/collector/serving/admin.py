@@ -57,7 +57,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class _Admin:
-    """What the admin listener answers.
+    """The routes of the admin listener.
 
     `in_force`: returns the settings and the registry that are in force; asked on each request, so
     that tokens can be exchanged. `store`: open for as long as the application runs.

@@ -66,7 +66,7 @@ def check_strictly(request: web.BaseRequest) -> None:
 
 
 class App:
-    """What a listener answers.
+    """The routes of a listener.
 
     `routes`: what answers, by path and method. Only the method POST takes a body. `metrics`: where
     answers that aren't 2xx are counted. `draining`: set it to close each connection with its next
@@ -229,7 +229,7 @@ class Reports:
     def _shed(self, what: str) -> RefusalError:
         """Return the refusal of what there is no room for.
 
-        Clients are told to wait between once and twice as long, at random, so that they don't all
+        Clients are asked to wait between once and twice as long, at random, so that they don't all
         come back at the same moment.
         """
         wait = self._settings.retry_after_seconds * (1 + secrets.randbelow(1001) / 1000)
@@ -296,7 +296,7 @@ class Reports:
             self._quotas.spend(key, reports, sections)
         except RefusalError as error:
             if error.status == 429 and self._quotas.may_repeat(key, reports, sections):
-                # One at a time, and few who wait, so that those without quota keep nobody else from
+                # One at a time, and few who wait, so that those without quota keep no others from
                 # the store.
                 if self._lookers >= _MOST_LOOKUPS:
                     raise

@@ -35,7 +35,7 @@ _TLS_READ_BYTES = 2**12
 _MOST_HANDSHAKES = 1024
 """At once, as each takes 50 kB; then the one that has taken the longest is given up."""
 _MESSAGE_BYTES, _FIELD_BYTES = 2**11, 400
-"""What a parsed request, and each field of its head, weigh in memory; measured with Python 3.11."""
+"""Bytes of memory of a parsed request, and of each field of its head; with Python 3.11."""
 _CLOSE_SECONDS = 1.0
 """For clients of TLS to say goodbye, and for cancelled requests to end."""
 _IPV6_BITS = 64
@@ -45,7 +45,7 @@ _BACKLOG = 1024  # connections that wait for accept(): a second of a busy servic
 _OTHER_FILES = 256  # the store's files, connections and pipes are some tens
 _PAUSE_SECONDS = 60.0  # a shortage of files is logged once a minute, not once a connection
 
-web_protocol.MAX_MSG_QUEUE_SIZE = 2  # requests that are parsed ahead: nobody needs more
+web_protocol.MAX_MSG_QUEUE_SIZE = 2  # requests that are parsed ahead: no client needs more
 
 _log = logging.getLogger("hubbub.collector")
 
@@ -55,7 +55,7 @@ class ListenError(HubbubError):
 
 
 class NotHttpError(RefusalError):
-    """What isn't HTTP, or could be read in two ways."""
+    """A request that isn't HTTP, or could be read in two ways."""
 
     def __init__(self) -> None:
         super().__init__(400, "http", "not valid HTTP")
@@ -228,7 +228,7 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         if self._raw is not None:
             self._raw.abort()
 
-    # What comes
+    # Incoming data
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the buffer has its size)
         """Return where to put what comes."""
@@ -264,7 +264,7 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         self.listener.held -= self._held + self._unsent - but
         self._held, self._unsent = but, 0
 
-    # What goes
+    # Outgoing data
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -334,7 +334,7 @@ class _Tls(SSLProtocol):
             listener.loop,
             connection,
             context,
-            cast("Any", None),  # nobody waits for the handshake
+            cast("Any", None),  # nothing waits for the handshake
             server_side=True,
             ssl_handshake_timeout=cast("Any", listener.limits.idle_seconds),
             ssl_shutdown_timeout=_CLOSE_SECONDS,
@@ -467,7 +467,7 @@ def reserved_port(host: str, port: int, kind: str = "") -> Iterator[int]:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address)
         with closing(socket.socket(family, sort, protocol)) as reserved:
-            # As asyncio does, so that a port whose last connections still linger can be had again.
+            # Like asyncio, so that a port whose last connections still linger can be had again.
             reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             reserved.bind(address)

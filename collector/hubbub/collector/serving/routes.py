@@ -1,6 +1,6 @@
 """The routes that take no reports: an orchestrator's probes, the switch's file, openapi.json.
 
-Strangers may ask for all of them, so each answers from memory: nobody makes it ask the store.
+Strangers may ask for all of them, so each answers from memory and never asks the store.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class ServedSwitch:
 
     async def get(self, _request: web.BaseRequest) -> Answer:
         """Answer with the file."""
-        # What is kept on the way is five minutes old at most.
+        # Caches on the way keep it for at most five minutes.
         fields = (("Cache-Control", "max-age=300"),)
         return Answer(200, self._data, "text/plain; charset=utf-8", fields)
 

@@ -121,16 +121,16 @@ async def _store_is_ready(settings: Settings, stop: asyncio.Event) -> bool:
 
     Raises `StoreError` if the store won't be usable, or its schema is old, and to be refused.
     """
-    told = None
+    warned = None
     async with AsyncExitStack() as stack:
         while why := await why_to_wait(settings.store, migrates=settings.old_schema != "wait"):
             if stop.is_set():
                 return False
-            if told is None:
+            if warned is None:
                 await stack.enter_async_context(answering_not_ready(settings))
-            if why != told:
+            if why != warned:
                 _lifecycle.warning(f"waiting: {why}")
-            told = why
+            warned = why
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
     if settings.old_schema == "refuse":
@@ -143,7 +143,7 @@ async def _store_is_ready(settings: Settings, stop: asyncio.Event) -> bool:
 def _sole_collector(url: str) -> Iterator[None]:
     """Keep other collectors from the store at an address, if only one may use it.
 
-    The lock is on a file beside SQLite's, because closing that anywhere in this process would give
+    The lock is on a file next to SQLite's, because closing that anywhere in this process would give
     up SQLite's own locks. It goes with the process, however that ends, and keeps no tools out.
 
     Raises `StoreError` if another collector has the store.

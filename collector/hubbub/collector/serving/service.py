@@ -64,8 +64,8 @@ RELOADED = ("ingest_keys", "anonymous", "admin_tokens")
 _lifecycle = get_logger(LIFECYCLE)
 
 
-class InForce(NamedTuple):
-    """What a service goes by."""
+class ActiveConfig(NamedTuple):
+    """The configuration that a service uses."""
 
     settings: Settings
     registry: Registry
@@ -81,11 +81,11 @@ class ServiceFiles:
 
     def __init__(self, settings: Settings, reread: Callable[[], Settings]) -> None:
         self._reread = reread
-        self.current = InForce(settings, Registry.load(settings.metrics))
+        self.current = ActiveConfig(settings, Registry.load(settings.metrics))
         if settings.switch:  # before there are processes that would serve it
             read_switch(settings.switch, self.current.registry.application)
 
-    def read(self) -> tuple[InForce, list[str]]:
+    def read(self) -> tuple[ActiveConfig, list[str]]:
         """Read the registry, the keys and the tokens again.
 
         `unheeded`: other settings that have changed, which needs a restart. Raises `MetricError` if
@@ -98,7 +98,7 @@ class ServiceFiles:
         found = self._reread()
         changed = {name: value for name, value in found if value != getattr(settings, name)}
         update = {name: value for name, value in changed.items() if name in RELOADED}
-        in_force = InForce(settings.model_copy(update=update), registry)
+        in_force = ActiveConfig(settings.model_copy(update=update), registry)
         return in_force, sorted(changed.keys() - update.keys())
 
 
@@ -325,7 +325,7 @@ def _count(metrics: Metrics, validator: ReportValidator, commit: Commit) -> None
 
 
 def _tune_interpreter() -> None:
-    """Adapt the interpreter to a busy event loop beside a thread that writes.
+    """Adapt the interpreter to a busy event loop and a thread that writes.
 
     Requests make some hundred objects each, nearly all of which are freed by reference counting.
     Collecting cycles among them at the usual rate takes a tenth of the time, so it is done seldom,

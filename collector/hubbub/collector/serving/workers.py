@@ -197,7 +197,7 @@ async def _serve(
     files: ServiceFiles, counters: Path, ports: Ports, pipe: Connection, beats: ctypes.c_ulong
 ) -> None:
     stop = stop_event()
-    heart = asyncio.create_task(_beat_for_ever(beats))  # to the end of the last request
+    heart = asyncio.create_task(_heartbeat(beats))  # to the end of the last request
     asyncio.get_running_loop().add_reader(pipe.fileno(), stop.set)
     async with (
         open_store(files.current.settings.store, create=True) as store,
@@ -210,7 +210,7 @@ async def _serve(
     heart.cancel()
 
 
-async def _beat_for_ever(beats: ctypes.c_ulong) -> None:
+async def _heartbeat(beats: ctypes.c_ulong) -> None:
     while True:
         beats.value += 1
         await asyncio.sleep(_BEAT_SECONDS)
