@@ -132,15 +132,20 @@ def results(tmp_path_factory) -> Path:
 
 
 def violations(page: Page, path: Path, *, unfolded: bool = False) -> list[str]:
-    """Return what axe-core refuses, and whether the page is wider than the window."""
+    """Return what axe-core refuses, and whether the page or a table is too wide."""
     wider = is_wider(page, path)
+    cut = page.evaluate(
+        "[...document.querySelectorAll('.scroll:has(> table)')].filter("
+        "each => each.checkVisibility() && each.scrollWidth > each.clientWidth"
+        ").map(each => each.ariaLabel + ' is cut')"
+    )
     if unfolded:
         page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     found = [
         f"{each['id']}: {each['nodes'][0]['html'][:200]}"
         for each in Axe().run(page).response["violations"]
     ]
-    return found + ["wider than the window"] * wider
+    return found + cut + ["wider than the window"] * wider
 
 
 def is_wider(page: Page, path: Path) -> bool:

@@ -61,6 +61,7 @@ def comparison_estimates(
     columns = _columns(comparison)
     rows = _shown_rows(comparison)
     order = rows[np.lexsort((rows, comparison.p_value[rows]))]
+    table = _table(comparison, columns, order, len(order))
     page = Page(
         f"{title_of(provenance)}: {labels[1]} against {labels[0]}",
         _headline(comparison),
@@ -68,8 +69,9 @@ def comparison_estimates(
             Section(
                 "What differs",
                 charts=_charts(comparison, labels, order),
-                tables=(_table(comparison, columns, order, len(order)),),
+                tables=(table.without("q-value"),),
             ),
+            Section("Tests", tables=(table,), folded=True),
             Section("Summary", (_INDEPENDENT,), facts=as_facts(said), folded=True),
             provenance_section(provenance),
         ),
@@ -219,7 +221,7 @@ def _table(
         ),
         heads=(comparison.kind,),
         last=(
-            Heading("differs", "left"),
+            Heading("differs", "center"),
             ["yes" if comparison.differs[row] else "" for row in rows.tolist()],
         ),
         n_rows=len(order),

@@ -160,8 +160,11 @@ def _sections(
 ) -> tuple[Section, ...]:
     """Return the table as a map, what goes together, margins, and where it comes from."""
     table, summary = decoding.table, decoding.summary
-    sections = [Section("Cells", tables=(_cells_table(decoding, _IN_REPORT),))]
+    cells = _cells_table(decoding, _IN_REPORT)
+    departures: tuple[Table, ...] = ()
+    sections = [Section("Cells", tables=(cells.without("refit", "q"),))]
     if table:
+        departures = _departures_tables(decoding, table, _IN_REPORT)
         within = _WITHIN.format(alpha=summary.alpha)
         sections = [
             Section("The table", (_REFIT,), charts=_share_maps(table)),
@@ -169,7 +172,7 @@ def _sections(
                 "What goes together",
                 (_TIMES, within),
                 charts=_ratio_maps(table),
-                tables=_departures_tables(decoding, table, _IN_REPORT),
+                tables=tuple(each.without("q") for each in departures),
             ),
             *sections,
             Section("Margins", charts=tuple(_margin_chart(each) for each in table.margins)),
@@ -177,6 +180,7 @@ def _sections(
     return (
         *sections,
         privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+        Section("Tests", tables=(cells, *departures), folded=True),
         Section("Summary", facts=as_facts(findings), folded=True),
         provenance_section(provenance),
     )

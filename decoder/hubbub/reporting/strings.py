@@ -26,6 +26,7 @@ from hubbub.inference import (
     p_value_counts,
     share_interval,
 )
+from hubbub.protocol import counted
 from hubbub.reporting.charts import (
     Histogram,
     IntervalChart,
@@ -448,9 +449,8 @@ def strongest_chart(decoding: Decoding) -> IntervalChart | None:
     intervals = in_percent(names, decoding.share[shown], decoding.low[shown], decoding.high[shown])
     n_detected, people = decoding.summary.detected, decoding.summary.repeats.estimand
     described = (
-        f"The {len(shown)} largest of {n_detected:,} detected strings, from "
-        f"{intervals[0].estimate:.3g}% down to {intervals[-1].estimate:.3g}% of the {people}; "
-        f"bars are {CONFIDENCE:.0%} intervals."
+        f"{f'The {TOP} largest of ' if n_detected > TOP else ''}"
+        f"{counted(n_detected, 'detected string')}; bars are {CONFIDENCE:.0%} intervals."
     )
     labels = Labels("estimates", "Estimated shares", described, f"share of the {people}")
     return IntervalChart(labels, intervals)

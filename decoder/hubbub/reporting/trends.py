@@ -550,8 +550,9 @@ def _headline(trends: Trends[Any], order: list[int], bound: float) -> str:
     changed = [column for column in order if _sure(trends, column, bound)]
     if not order:
         return "No string was detected, so there is nothing to follow."
+    one = len(trends.followed) == 1
     followed = f"{len(trends.followed):,} {'detected ' if trends.has_unknown else ''}"
-    followed += f"{_PLURALS[trends.kind]} were followed"
+    followed += f"{trends.kind} was followed" if one else f"{_PLURALS[trends.kind]} were followed"
     weekly = sum(_has_pattern(trends, column) for column in order)
     also = f" {weekly:,} of {len(order):,} series have a weekly pattern." if weekly else ""
     if not changed:
