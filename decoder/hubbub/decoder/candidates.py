@@ -346,7 +346,7 @@ ODD_FORMS: Mapping[str, Callable[[str], bool]] = {
     "are in quotes": lambda text: len(text) > 2 and text[0] == text[-1] and text[0] in "\"'",
     "begin or end with a blank": lambda text: text != text.strip(),
 }
-"""What strings look like that were meant to be read in another way, as predicates."""
+"""Signs, as predicates, of strings that were meant to be read in another way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,11 +45,11 @@ _DAYS = re.compile(rf"(?P<since>{_DAY})?(?P<range>\.\.)?(?P<until>{_DAY})?")
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """What is compared, and how."""
+    """The groups to compare, and how."""
 
     control: str  # the groups (see `group_source`)
     treatment: str
-    # What a decoding of either is asked for; its store is that of groups that name none.
+    # Options for decoding either group; its store is that of groups that name none.
     decode: DecodeOptions
     # Treatment's clients over the control's, as they were assigned.
     sample_ratio: float | None = None
@@ -205,13 +205,13 @@ def group_source(option: str, text: str, store: str) -> StoredReports:
     if not (days.get("since") or days.get("range")):
         rest, days = text, {}
     first, is_range, end = (days.get(name) for name in ("since", "range", "until"))
-    url, _, told = rest.rpartition("@")
-    if not (told and is_slice(told)):
-        url, told = rest, ""
+    url, _, values = rest.rpartition("@")
+    if not (values and is_slice(values)):
+        url, values = rest, ""
     if url and ":" not in url:
         expected = ": must be days FIRST..LAST (YYYY-MM-DD), DIMENSION=VALUE or a store's address."
         raise OptionError(Option(option, text), expected)
-    where = {name: (value,) for name, value in parse_slice(told).items()} or None
+    where = {name: (value,) for name, value in parse_slice(values).items()} or None
     if end and not is_range:
         raise OptionError(Option(option, text), ": days must be FIRST..LAST.")
     try:

@@ -13,8 +13,8 @@ raised as it was.
 
 Dask does a task again whose worker was killed. What tasks share is the result of a task itself, so
 that it is made again, too, if the only worker that has it is lost. Workers of this machine's own
-listen on loopback alone, and talk to nobody who hasn't the key that was made for them: anybody who
-can talk to a worker can run code in it.
+listen on loopback alone, and need the key that was made for them: anyone who can talk to a worker
+can run code in it.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class DaskEngine:
         """Return a task's result, unless there is no worker left to do it."""
         import asyncio  # noqa: PLC0415 - takes long to import
 
-        # Asked for once: a call that gives up after a second begins to fetch anew each time, and
+        # Asked for once: a call that gives up after a second begins to fetch again each time, and
         # never ends where an answer takes longer to come.
         answer = asyncio.run_coroutine_threadsafe(_fetch(future), self._client.loop.asyncio_loop)
         before: set[str] = set()

@@ -37,7 +37,7 @@ def _min_reports() -> int:
 
 
 BY_DAY = "day"
-"""What `by` is for estimates of each day; no dimension is called so."""
+"""The `by` for estimates of each day; no dimension is called so."""
 
 CandidateInput = str | tuple[str, ...]
 """A file of strings, or the strings themselves."""
@@ -62,7 +62,7 @@ class DecodeOptions:
     params: str | None = None  # a file of parameters, in place of a metric
     since: dt.date | None = None  # UTC days, both included
     until: dt.date | None = None
-    # By dimension of the app, the values that reports must have one of.
+    # The values, one of which reports must have, by dimension of the app.
     where: Mapping[str, tuple[str, ...]] | None = None
     # Strings to look for: a file, or the strings themselves; or those of each field.
     candidates: CandidateInput | Mapping[str, CandidateInput] | None = None
@@ -140,7 +140,7 @@ class MoreOptions(TypedDict, total=False):
     min_reports: int | None
     detected_only: bool  # whether rows of what isn't detected are left out
     rows: int  # most rows that are shown, by default 40; tables and files hold them all
-    # Of days one by one, a change is "sure" if among so many such results chance makes one with a
+    # For days one by one, a change is "sure" if among so many such results chance makes one with a
     # probability of at most alpha / 2; by default every change is that is found at all.
     looks: int
     extend: str  # of open strings, look only for those that begin so

@@ -325,12 +325,12 @@ def check_dimensions(metric: Metric, options: DecodeOptions) -> None:
             raise OptionError(Option("where", "...", key=name), expected)
         for value in values:
             if value != OTHER and not known[name].has(value):
-                told = (
+                allowed = (
                     ", ".join((*known[name].values, OTHER))
                     if known[name].values
                     else (f"{OTHER}, or match {known[name].pattern}")
                 )
-                raise OptionError(Option("where", value, key=name), f": must be one of {told}.")
+                raise OptionError(Option("where", value, key=name), f": must be one of {allowed}.")
     if options.dimension is not None and options.dimension not in known:
         expected = (
             f": must be {BY_DAY}, or one of the dimensions of metrics.{metric.name}: {listed}."

@@ -187,7 +187,7 @@ class CountedReports:
     """Reports, counted: together, or day by day as well."""
 
     counts: CohortCounts  # of all of them together
-    # None if nobody looked, or there were only counts to look at.
+    # None if not looked for, or if there were only counts.
     anomalies: AnomalyReport | None = None
     whole: RawReports | None = None  # the whole reports, if they were kept
     # Counts of each day with reports, in ascending order; empty if days weren't counted apart.
@@ -207,9 +207,9 @@ class StoredReports:
     url: str
     since: dt.date | None = None  # UTC days, both included
     until: dt.date | None = None
-    # By dimension of the app, the values that reports must have one of.
+    # The values, one of which reports must have, by dimension of the app.
     where: Mapping[str, tuple[str, ...]] | None = None
-    # What they must say beside that, and on which days; None: anything.
+    # Further required values, and their days; None: any.
     cells: frozenset[Cell] | None = None
 
     @property
@@ -361,8 +361,8 @@ async def _count_records(
         if spool and least is not None:  # small days aren't decoded
             enough = await store.count(key, first, last) >= least
             spools = [spool, ReportSpool(params, IN_MEMORY // len(spans))] if enough else []
-        told = partial(progress, done)
-        with Counting(params, detector=detector, spools=spools, progress=told) as counting:
+        report = partial(progress, done)
+        with Counting(params, detector=detector, spools=spools, progress=report) as counting:
             async with aclosing(store.contents(key, first, last)) as contents:
                 async for stored in contents:
                     if isinstance(stored, StoredRecords):
@@ -450,7 +450,7 @@ def load_file(
     """Count the reports of one Parquet file with columns `cohort` and `bits`, whoever wrote it.
 
     Bit j is bit j%8 of byte j//8. Raises `ReportFileError` if it holds anything but reports of the
-    metric's parameters, or stands in an exported directory that says otherwise.
+    metric's parameters, or is in an exported directory that contradicts it.
     """
     path, partition = resolve(address), None
     if any(part.startswith(_EXPORTED) for part in path.parts):  # or spare what stores import

@@ -69,14 +69,14 @@ class Task(NamedTuple):
 
 
 class CountSettings(NamedTuple):
-    """What all tasks of a decoding need."""
+    """The settings that all tasks of a decoding share."""
 
     params: RapporParams
     step: int  # between how many reports one is looked at for being equal to others
 
 
 class TaskCounts(NamedTuple):
-    """What is known of a task's reports."""
+    """The counts and keys of a task's reports."""
 
     kept: KeptCounts
     keys: NDArray[np.uint64]  # `repeat_keys` of the reports that are looked at
@@ -149,11 +149,11 @@ _Result = TypeVar("_Result")
 _Shared = TypeVar("_Shared")
 _Asked = tuple[Callable[[_Shared, PackedReports, int], _Result], _Shared]
 MOST_BYTES = 2**30
-"""Of a part's bits: what engines keep and pass on as one value."""
+"""Most bytes of a part's bits, which engines keep and pass on as one value."""
 
 
 class PackSettings(NamedTuple):
-    """What all parts of the reports need."""
+    """The settings that all parts of the reports share."""
 
     params: RapporParams
     tasks: tuple[Task, ...]  # all of the files
@@ -191,7 +191,7 @@ class DistributedReports:
 
     @property
     def rows(self) -> int:
-        """As many: each is a row."""
+        """The number of rows, one per report."""
         return self.total
 
     def map(

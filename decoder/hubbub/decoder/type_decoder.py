@@ -1,7 +1,7 @@
-"""What the decoder does with a metric type: one class per type, found by the type's name.
+"""Decode reports by metric type: one class per type, found by the type's name.
 
-`hubbub.protocol.metric_types` says how values become bits; a `TypeDecoder` says how reports become
-estimates, and what is special about the type's privacy. The types' classes are in
+`hubbub.protocol.metric_types` turns values into bits; a `TypeDecoder` turns reports into
+estimates, and states what is special about the type's privacy. The types' classes are in
 `hubbub.decoder.metric_types`; an installed package brings its own by an entry point. Invariant:
 nothing else in the decoder asks which type a metric has.
 """
@@ -44,7 +44,7 @@ _BUILT_IN = {
 
 @dataclass(frozen=True, slots=True)
 class DecodeInput:
-    """What an estimate is made of."""
+    """The input of an estimate."""
 
     metric: Metric
     reports: CountedReports
@@ -70,7 +70,7 @@ class DecodeInput:
 
     @property
     def misfit(self) -> Misfit | None:
-        """What the metric's parameters make next to impossible in the counts, if anything."""
+        """Counts that the metric's parameters make next to impossible, if any."""
         from hubbub.inference.misfit import misfit  # noqa: PLC0415 - see `cli`
 
         metric = self.metric
@@ -85,12 +85,12 @@ class DecodeInput:
 
     @property
     def shown(self) -> tuple[AnomalyReport | None, bool, int]:
-        """What odd reports there are, whether only detected rows are kept, and how many shown."""
+        """Anomalies, whether only detected rows are kept, and how many are shown."""
         return self.reports.anomalies, self.options.detected_only, self.options.rows
 
 
 class Observer:
-    """Told how a decoding goes on; by itself it warns of notes, and shows nothing else."""
+    """Follows a decoding; by itself it warns of notes, and shows nothing else."""
 
     def note(self, text: str) -> None:
         """Pass on something that must not be overlooked."""

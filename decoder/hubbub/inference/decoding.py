@@ -321,7 +321,7 @@ def decode(
         raise CandidateError("candidates: must be at least one string, each once")
     # Counts -> rates of bits.
     bits = estimate_bits(counts, params, collected).beyond(others.known)
-    # Rates -> candidates that can be told apart there: those with the same bits are one.
+    # Rates -> groups of candidates: those with the same bits are one.
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)
     listed.check(params)
     same_bits = indistinguishable(listed, counts.reports > 0)
@@ -427,7 +427,7 @@ def _summary(
         absent,
         estimates.typical_error,
     )
-    # The mass of what isn't listed, if the rows tell all listed shares.
+    # The mass of unlisted strings, if the rows determine all listed shares.
     listed, listed_error = np.nan, np.nan
     if whole := search.all_listed(found):
         shares = CandidateEstimates(whole.shares, np.zeros(n))

@@ -3,7 +3,7 @@
 Their tools sum reports up to one line per cohort: the number of reports, then how many of them have
 bit 0 set, bit 1, and so on. A row of a map holds a string and the positions of its bits, h for each
 cohort, cohorts in order; those of cohort c, from 0, are numbered c k + 1 to (c + 1) k. Whatever
-hash drew them, the decoder's mathematics asks only that a string nobody has sets random bits.
+hash drew them, the decoder's mathematics asks only that an absent string sets random bits.
 
 Invariant: though they write a *report* with its highest bit first, column j of their counts,
 position j of their maps and column j of `CohortCounts` are the same bit, so nothing is reversed.
@@ -181,7 +181,7 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
-# As for anomalies: a daily check of a hundred maps is wrong once in thirty years.
+# The level for anomalies: a daily check of a hundred maps is wrong once in thirty years.
 ALARM = 1e-6
 # The usual rule: five expected in each class, or the statistic isn't yet chi-square.
 _CHI_SQUARE_NEEDS = 5
@@ -192,7 +192,7 @@ _NONE = -1
 
 
 class CandidateMap(NamedTuple):
-    """What a map file holds."""
+    """The contents of a map file."""
 
     candidates: Candidates  # distinct strings, in the order of the file
     repeats: int  # rows left out because an earlier one is the same

@@ -1,6 +1,6 @@
 """Charts as data: what is drawn, the words that say the same, and the numbers as rows.
 
-Nothing in a report is told by a picture alone, so every chart has a description and a table of its
+Nothing in a report is shown by a picture alone, so every chart has a description and a table of its
 numbers. How it is drawn is up to the format.
 """
 
@@ -19,7 +19,7 @@ Rows = tuple[tuple[str, ...], ...]
 _LISTED = 200
 """Points of a series that are listed one by one."""
 _ROUNDED = 9
-"""Digits of the largest number that tell points apart: rounding changes only the last of 16."""
+"""Digits of the largest number that separate points: rounding changes only the last of 16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class ScatterPlot:
-    """Points of y against x beside the diagonal."""
+    """Points of y against x, with the diagonal."""
 
     labels: Labels
     x: FloatArray  # shape (n,)
@@ -169,7 +169,7 @@ class Series:
     style: Literal["line", "points", "cloud", "reference"] = "line"
     low: FloatArray | None = None  # shape (n,); ends of the error bars
     high: FloatArray | None = None
-    names: tuple[str, ...] = ()  # written beside the points; empty for points without one
+    names: tuple[str, ...] = ()  # written next to the points; empty for points without one
 
     @property
     def rows(self) -> Iterable[tuple[str, ...]]:
@@ -235,13 +235,13 @@ class TreeNode(NamedTuple):
     """A prefix or a string in a `Tree`."""
 
     label: str  # as people see it
-    text: bytes  # what it begins with tells below which node of the column before it belongs
+    text: bytes  # its prefix gives its parent in the column before
     share: float  # in percent, above 0
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Columns of shares, each share beside the one of the column before that it begins with."""
+    """Columns of shares, each share next to its prefix in the column before."""
 
     labels: Labels
     columns: tuple[str, ...]
@@ -275,7 +275,7 @@ class HeatMap:
     row_margin: FloatArray | None = None
     column_margin: FloatArray | None = None
     # Values are factors: neutral at 1, two hues, a logarithmic scale. Otherwise one hue, and a
-    # square-root scale from 0, which lets small shares be seen beside large ones.
+    # square-root scale from 0, which shows small shares next to large ones.
     diverging: bool = False
     unit: str = "%"  # written after a number where there is room
 
@@ -286,7 +286,7 @@ class HeatMap:
 
     @property
     def all_columns(self) -> tuple[str, ...]:
-        """Names of the columns, and of the margin beside them."""
+        """Names of the columns, and of the margin next to them."""
         return (*self.column_names, *(() if self.row_margin is None else ("all",)))
 
     @property
@@ -326,7 +326,7 @@ Chart = (
     | Tree
     | HeatMap
 )
-"""What a report or a picture may hold."""
+"""A chart of a report or a picture."""
 
 
 def in_percent(

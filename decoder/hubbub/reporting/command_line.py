@@ -1,4 +1,4 @@
-"""What commands share: lazy loading, files that are written, errors, progress.
+"""Shared by commands: lazy loading, files that are written, errors, progress.
 
 A file is written whole or not at all, and known to be possible before the work begins: a reader of
 the old one never sees half of a new one. Errors that a command expects are one line on standard
@@ -62,7 +62,7 @@ def atomic_write(target: Path, write: Callable[[BinaryIO], object]) -> None:
         if error.filename in {
             None,
             str(temporary),
-        }:  # a full disk names none; nobody asked for that
+        }:  # a full disk names none
             error.filename, error.filename2 = str(target), None
         raise
     finally:

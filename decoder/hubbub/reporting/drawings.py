@@ -229,14 +229,14 @@ def _xy(chart: charts.XYChart) -> Spec:
     colour, shape, dash = (_by_name(of, values) for values in zip(*looks, strict=True))
     at, named = {"x": across("x"), "y": up("y")}, _apart(points, logs)
     bars = [row for row in points if row["h"] > row["l"]]
-    beside = {"align": "left", "dx": 8, "dy": -8}
-    halo = beside | {"stroke": "var(--paper)", "strokeWidth": 3}
+    right = {"align": "left", "dx": 8, "dy": -8}
+    halo = right | {"stroke": "var(--paper)", "strokeWidth": 3}
     return _view([
         *layers,
         _layer("line", lines, **at, color=colour, strokeDash=dash),
         _layer("rule", bars, x=across("x"), y=up("l"), y2={"field": "h"}, color=colour),
         _layer("point", points, **at, color=colour, shape=shape),
-        *(_layer("text", named, look, **at, text={"field": "n"}) for look in (halo, beside)),
+        *(_layer("text", named, look, **at, text={"field": "n"}) for look in (halo, right)),
     ], 240, below=60 + 19 * len(of))
 
 

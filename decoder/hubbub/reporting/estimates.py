@@ -1,6 +1,6 @@
 """Estimates: the one form of what a decoder, a plan, a release or an experiment found out.
 
-Rows in typed columns, findings beside them, and what people see as data: tables, lines, sections,
+Rows in typed columns, findings about them, and people's view as data: tables, lines, sections,
 pages and charts, which formats (`hubbub.reporting.writers`) print without knowing what they are
 about. Columns may be computed when they are read, so that a million rows need neither a million
 objects nor one huge string. Invariant: the same estimates give the same bytes in every format.
@@ -73,7 +73,7 @@ class Line:
 
 
 Block = Table | Line | Mapping[str, str]
-"""What a terminal shows below each other; a mapping is labels and their texts."""
+"""A block that a terminal shows; a mapping is labels and their texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ class Page:
     warnings: Sequence[str] = ()  # what must not be overlooked
     # Texts and the files that they lead to, as seen from the page.
     links: Mapping[str, str] | None = None
-    tiles: bool = False  # whether sections stand beside each other where there is room
+    tiles: bool = False  # whether sections stand side by side where there is room
     about: str = ""  # what was asked, and of which days
-    all_rows: str = ""  # the file beside the page that holds rows which it leaves out
+    all_rows: str = ""  # the file next to the page with rows that it leaves out
 
     @property
     def charts(self) -> tuple[Chart, ...]:
@@ -148,7 +148,7 @@ class Computed:
 
 
 class Column(NamedTuple):
-    """A column's type (str, float, int or bool) and its values; nan where data don't tell."""
+    """A column's type (str, float, int or bool) and its values; nan where data are too few."""
 
     type: type
     values: Values | Computed
@@ -174,7 +174,7 @@ class Plot(Protocol):
 
     @property
     def charts(self) -> Sequence[Chart]:
-        """As data; their `header` and `rows` are the numbers."""
+        """The charts as data; `header` and `rows` are the numbers."""
 
     @property
     def svg(self) -> str:
@@ -188,7 +188,7 @@ class Plot(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Estimates:
-    """Estimates with their errors, and what is said beside them.
+    """Estimates with their errors and findings.
 
     Attributes
     ----------
@@ -199,7 +199,7 @@ class Estimates:
     keys : tuple of str
         Which columns name a row.
     findings : tuple of Finding
-        What is said beside the rows, in the order in which people read it.
+        Findings about the rows, in the order in which people read them.
     metadata : mapping of str to object
         What else programs need, as JSON has it: summary, provenance, parameters.
     view : tuple of Block

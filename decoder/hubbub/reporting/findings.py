@@ -1,9 +1,9 @@
-"""Findings: what is said beside estimates, and of a registry.
+"""Findings about estimates and registries.
 
 A finding has a code for programs and words for people; no code reads the words. Needs no package
-but the protocol, so that a collector has it at its start. Which metrics clients report no more is
-said here for all who say it: `hubbub-collector check`, the log at a service's start, its admin page
-and its gauge, the catalogue and standing reports.
+but the protocol, so that a collector has it at its start. Metrics that clients no longer
+report are worded here for `hubbub-collector check`, the log at a service's start, its admin page,
+its gauge, the catalogue and standing reports.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from hubbub.protocol import Metric, Registry, counted
 class Level(IntEnum):
     """How much a finding matters to a reader.
 
-    A fact is told because it belongs to the picture; a warning must not be overlooked; an alarm is
-    what honest clients would hardly cause.
+    A fact belongs to the picture; a warning must not be overlooked; honest clients would hardly
+    cause an alarm.
     """
 
     FACT = 0
@@ -28,7 +28,7 @@ class Level(IntEnum):
 
 
 class Finding(NamedTuple):
-    """Something that is said beside the rows."""
+    """A sentence or value about the rows."""
 
     code: str  # names it for programs, and never changes: "detection_limit"
     # Names it for people, where findings stand one below the other; empty: `text` is a sentence.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import jinja2
 
 _COLUMNS = 60
-"""Of a string that names a row or a chart; those of a longer one are in its `title`."""
+"""Columns of a string that names a row or a chart; longer ones are in its `title`."""
 _TEXT_WIDTH = 120  # columns that a notebook shows without wrapping
 _TITLE, _COLUMNS_OF_TITLE = 34.0, 50
 _TITLED = Markup(

@@ -55,7 +55,7 @@ from hubbub.reporting.wording import (
 
 TESTS = ("refit", "p_value", "q_value")
 DEPARTURES = ("expected", "residual", "residual_std_error", "residual_q_value")
-"""Of a cell: the product of its margins, by how much it is larger, and how sure that is."""
+"""Of a cell: the product of its margins, its excess over that, and how sure that is."""
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
 _ON_MAP = 20  # rows and columns, the largest: labels stay legible
 _MARGINS = 30  # bars, the largest: half a page

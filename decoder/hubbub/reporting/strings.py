@@ -95,7 +95,7 @@ _IN_HEADLINE, _COLUMNS = 3, 40  # strings, and columns of each: the headline sta
 
 
 class Additions(NamedTuple):
-    """What strings have that were found without a list."""
+    """Columns of strings that were found without a list."""
 
     findings: tuple[Finding, ...] = ()  # instead of `string_findings`
     numbers: Mapping[str, FloatArray] = {}  # shape (n,); columns besides those of all strings
@@ -234,7 +234,7 @@ def groups_of(decoding: Decoding, rows: IntArray) -> list[str]:
 
 
 def label(decoding: Decoding, row: int) -> str:
-    """Return a candidate as people see it, with those that can't be told from it."""
+    """Return a candidate as people see it, with those that set the same bits."""
     others = decoding.same_bits.rows[decoding.same_bits.first == row]
     text = visible(decoding.candidates[row])
     if not len(others):
@@ -457,7 +457,7 @@ def strongest_chart(decoding: Decoding) -> IntervalChart | None:
 
 
 def unknown_chart(decoding: Decoding) -> Stack:
-    """Draw the detected strings' share beside the unknown mass."""
+    """Draw the detected strings' share next to the unknown mass."""
     summary = decoding.summary
     unknown, people = 100 * min(max(summary.unknown_share, 0.0), 1.0), summary.repeats.estimand
     described = (
@@ -498,7 +498,7 @@ def bits_chart(diagnostics: Diagnostics) -> ScatterPlot:
 
 
 def residuals_chart(diagnostics: Diagnostics) -> Histogram:
-    """Draw standardised residuals beside the normal distribution."""
+    """Draw standardised residuals against the normal distribution."""
     seen = diagnostics.reports > 0
     off = (diagnostics.observed - diagnostics.fitted)[seen]
     residuals = (off / diagnostics.std_error[seen]).ravel()

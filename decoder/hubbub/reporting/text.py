@@ -1,4 +1,4 @@
-"""What people see on a screen: strings that clients may have sent, and tables of them.
+"""Text for people's screens: strings that clients may have sent, and tables of them.
 
 Invariant: no control or invisible character reaches a terminal or a page. Only screens shorten
 strings; files for programs hold them as they are.
@@ -75,7 +75,7 @@ def _width(letter: str) -> int:
     return 2 if unicodedata.east_asian_width(letter[0]) in {"W", "F"} else 1
 
 
-_LEAST = 16  # columns of a name, of which less would tell nothing
+_LEAST = 16  # columns of a name; fewer would be unreadable
 _BORDERS = 3
 """Columns between two cells."""
 

@@ -181,7 +181,7 @@ CHARTS = 40
 
 
 class _Quantity(NamedTuple):
-    """What a series follows, and how people see it."""
+    """The quantity of a series, and its words."""
 
     word: str  # a heading
     factor: float  # by which it is multiplied in charts

@@ -1,4 +1,4 @@
-"""What estimates of all metrics share: findings about honesty and privacy, and provenance.
+"""Shared by all estimates: findings about honesty and privacy, and provenance.
 
 Two results with equal provenance are equal. It therefore holds nothing of the run itself: no time
 of day, no machine, no folder (files are named by their last part). Strings that clients may have
@@ -59,7 +59,7 @@ def _versions() -> dict[str, str]:
 class Provenance:
     """All that determines a result."""
 
-    # Of the packages that compute, and Python's.
+    # Versions of the packages that compute, and Python's.
     versions: Mapping[str, str] = field(default_factory=_versions)
     metric: str  # its name, or the name of the file of parameters
     metric_version: int | None  # none for counts

@@ -213,7 +213,7 @@ def validate_output_formats(paths: Sequence[str], *, pictures: bool = False) -> 
 
 
 def check_output_option(paths: Sequence[str], *, pictures: bool = False) -> None:
-    """As `validate_output_formats`, for commands: what is wrong is their --output."""
+    """Apply `validate_output_formats` to a command's --output."""
     try:
         validate_output_formats(paths, pictures=pictures)
     except ValueError as error:

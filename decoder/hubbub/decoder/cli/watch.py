@@ -33,7 +33,7 @@ def watch(file: str, once: bool, until: dt.date | None) -> None:
     """Keep a standing report up to date.
 
     FILE (decode.toml) says which metrics to report, and which webhooks to notify. Each report gets
-    one result a day, kept as a web page and as Parquet with its provenance. Beside them are
+    one result a day, kept as a web page and as Parquet with its provenance. Next to them is
     index.html, with a tile for each report. Existing results are never
     made again; missed days are made up for.
 
@@ -70,7 +70,7 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
     """Do what is due; return the exit code, and the seconds until more is."""
     from hubbub.decoder.watching import running
     from hubbub.decoder.watching.index import write_overview
-    from hubbub.decoder.watching.news import tell
+    from hubbub.decoder.watching.news import post_news
     from hubbub.decoder.watching.options import load_watch
     from hubbub.decoder.watching.results import INDEX, Result, reports_in
     from hubbub.protocol import Option, OptionError, counted
@@ -81,14 +81,14 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
     until = until or due
     if not _FIRST <= until <= due:  # results of days that go on would be of a part of them
         raise OptionError(Option("until", until), f": must be from {_FIRST} to {due}.")
-    told: list[Level] = []
+    levels: list[Level] = []
     days: list[dt.date] = []
 
     def made(result: Result) -> None:
         days.append(result.day)
         for each in result.news:
             if each.level >= watch.level:
-                told.append(each.level)
+                levels.append(each.level)
                 click.echo(f"{result.title}, {result.day}: {each.labelled}")
 
     def note(text: str) -> None:
@@ -110,11 +110,11 @@ def _run(file: Path, until: dt.date | None) -> tuple[int, float]:
                     note(expected)
         if days:
             text = f"{counted(len(days), 'result')} made, up to {max(days)}"
-            click.echo(f"{text}; {len(told) or 'no'} news; see {watch.output / INDEX}")
-        later = write_overview(watch, until, faults) + tell(watch, until)
+            click.echo(f"{text}; {len(levels) or 'no'} news; see {watch.output / INDEX}")
+        later = write_overview(watch, until, faults) + post_news(watch, until)
         for text in later:
             click.echo(f"Error: {text}", err=True)
-        news = max([running.worst_news(watch, until), *told])
+        news = max([running.worst_news(watch, until), *levels])
     code = 1 if failed or later else _NEWS if news >= watch.level else 0
     now = dt.datetime.now(dt.UTC)
     return code, (running.next_time(watch, now) - now).total_seconds()

@@ -1,4 +1,4 @@
-"""The type "open-string": strings that nobody listed, found prefix by prefix."""
+"""The type "open-string": unlisted strings, found prefix by prefix."""
 
 from __future__ import annotations
 

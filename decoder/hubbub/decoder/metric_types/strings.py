@@ -1,4 +1,4 @@
-"""The type "string": texts that nobody listed, looked for among candidates."""
+"""The type "string": any text, looked for among candidates."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ from hubbub.reporting import (
 )
 
 _ROWS: Final = 5
-"""The largest, of a tile."""
+"""Largest rows of a tile."""
 _NEWS: Final = 6
-"""Of a tile; the reports have them all."""
+"""New findings of a tile; the reports have them all."""
 _STALE: Final = dt.timedelta(days=7)
 """After which what is made once a week should have come."""
 _LATELY: Final = dt.timedelta(days=14)
@@ -58,11 +58,11 @@ _LATELY: Final = dt.timedelta(days=14)
 _WIDTH: Final = 36
 """Columns of a name, so that tiles stay narrow."""
 _EARLIER: Final = 7
-"""Days, or weeks, that are linked beside the newest."""
+"""Days, or weeks, that are linked besides the newest."""
 
 
 class Tile(NamedTuple):
-    """What is shown of a report."""
+    """A report's tile on the page."""
 
     results: Sequence[Result]  # those of the last days, the newest last; at least one
     days: Result | None  # the newest one's days one by one; None: it has none
@@ -190,7 +190,7 @@ def _course(
         }
         if not means:
             return None
-        # What nearly all have is the mirror of all else, which shows more.
+        # The value of nearly all mirrors all the others, which show more.
         order = sorted(means, key=lambda each: -means[each])
         most = sum(means.values()) / 2
         name = order[1] if is_share and len(order) > 1 and means[order[0]] > most else order[0]
@@ -287,7 +287,7 @@ def write_overview(watch: WatchOptions, until: dt.date, faults: Sequence[Fault])
             results = [read_result(folder, report, day) for day in kept if day > kept[-1] - _RECENT]
             days = read_days(folder, report, kept[-1]) if kept else None
             if results:
-                # What the page needs: damage is to be found here.
+                # Read all that the page needs, so that damage is found here.
                 _ = results[-1].rows, days and days.rows
                 tiles.append(Tile(results, days, until))
         except WatchError as error:

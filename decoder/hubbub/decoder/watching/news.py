@@ -1,12 +1,12 @@
-"""Two results in a row -> what the later one says that no earlier one did.
+"""Find the findings of a result that no earlier one had.
 
 A string is announced once. Results of many days are as many looks, and each look has its chance
 findings; so what is announced must stand a test that is stricter by the number of looks: `looks`
 results in a row announce something false with a chance of at most alpha.
 
-What results newly say -> those who asked to be told, by HTTP.
+Post new findings to webhooks, by HTTP.
 
-A message is sent until it was taken once: a file beside the results holds what was. Invariant: an
+A message is sent until it was taken: a file next to the results lists those taken. Invariant: an
 address, which may be a secret, is in no message, log or file.
 """
 
@@ -40,15 +40,15 @@ _SECONDS = 10
 
 def message_of(result: Result, level: Level, url: str) -> dict[str, Any]:
     """Return what is posted of a result: the findings of a level, and "text", which chats show."""
-    told = [each for each in result.news if each.level >= level]
-    lines = "".join(f"\n- {_inert(each)}" for each in told)
+    findings = [each for each in result.news if each.level >= level]
+    lines = "".join(f"\n- {_inert(each)}" for each in findings)
     link = urljoin(url, f"{result.report}/{result.day}.html") if url else ""
     return {
         "text": f"{result.title}, {result.day}:{lines}" + (f"\n{link}" if link else ""),
         "report": result.report,
         "day": f"{result.day}",
         "link": link,
-        "findings": [each.as_json() for each in told],
+        "findings": [each.as_json() for each in findings],
     }
 
 
@@ -57,7 +57,7 @@ def _inert(finding: Finding) -> str:
     return f"`{html.escape(finding.labelled, quote=False).replace('`', chr(39))}`"
 
 
-def tell(watch: WatchOptions, until: dt.date) -> list[str]:
+def post_news(watch: WatchOptions, until: dt.date) -> list[str]:
     """Post unposted results of the last `catch_up` days; return what failed, in words."""
     since = until - dt.timedelta(days=watch.catch_up - 1)
     waiting = [
@@ -149,7 +149,7 @@ Document = Mapping[str, Any]
 
 
 class History(NamedTuple):
-    """What a result is compared with."""
+    """The earlier results that a result is compared with."""
 
     before: Result  # the one before it
     window: Result | None  # the newest with no report in common
@@ -178,7 +178,7 @@ def remembered(
     window: Estimates,
     names: Sequence[str],
     days: Estimates | None,
-    told: Sequence[Finding],
+    announced: Sequence[Finding],
 ) -> dict[str, list[Any]]:
     """Return what later results are compared with.
 
@@ -186,13 +186,13 @@ def remembered(
     announced, as `newly_changed` takes them.
     """
     if past is None:  # at first, all is as it has always been
-        told = [] if days is None else [*newly_changed(series_of(days.metadata), [])]
+        announced = [] if days is None else [*newly_changed(series_of(days.metadata), [])]
         names, changed = _detected_in(window, names), []
     else:
-        new: list[Any] = [each.value for each in told if each.code == NEW]
+        new: list[Any] = [each.value for each in announced if each.code == NEW]
         names = [*past.before.watch["announced"], *(value["name"] for value in new)]
         changed = past.before.watch["changed"]
-    now: list[Any] = [each.value for each in told if each.code == CHANGED]
+    now: list[Any] = [each.value for each in announced if each.code == CHANGED]
     changed = [*changed, *([value["name"], value["rose"], value["day"]] for value in now)]
     return {"announced": sorted({*names}), "changed": changed[-_KEPT:]}
 
@@ -200,7 +200,7 @@ def remembered(
 def series_of(days: Document) -> Sequence[Document]:
     """Return the series among the metadata of days one by one that can be news."""
     found: Sequence[Document] = days["series"]
-    # Of two categories one is the mirror of the other: the second, of a boolean true, is enough.
+    # One of two categories is the mirror of the other: the second, of a boolean true, is enough.
     mirrored = len(found) == 2 and all(each["kind"] == "category" for each in found)
     return found[1:] if mirrored else found
 
@@ -290,7 +290,7 @@ def same_change(day: str, other: str) -> bool:
 def new_findings(findings: Sequence[Finding], before: Sequence[Finding]) -> Iterator[Finding]:
     """Yield alarms, and warnings of a kind that the earlier result didn't have.
 
-    An alarm is told as long as it lasts: what forged reports do isn't over because it is known.
+    An alarm is shown as long as it lasts: forged reports do harm even if they are known.
     """
     known = {each.code for each in before}
     for each in findings:

@@ -1,4 +1,4 @@
-"""decode.toml -> `WatchOptions`: which reports there are, how each is decoded, and who is told.
+"""decode.toml -> `WatchOptions`: the reports, how each is decoded, and the webhooks.
 
 Names of files in it are relative to its own folder. What `decode_metric` checks isn't checked here
 again; keys are, so that a mistyped one isn't passed over.
@@ -24,7 +24,7 @@ from hubbub.protocol import JointType, MetricError, Registry, StringType, checks
 from hubbub.reporting import Level
 
 MOST_DAYS = 366
-"""Of a window: a year, beyond which clients' answers and releases are others."""
+"""Days of a window: a year, beyond which clients' answers and releases are others."""
 STORE_VARIABLE = "HUBBUB_COLLECTOR_STORE"
 """The collector's own setting, where the file names no store."""
 LEVELS = {"warning": Level.WARNING, "alarm": Level.ALARM}
@@ -59,7 +59,7 @@ class ReportOptions:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What a decode.toml asks for."""
+    """The settings of a decode.toml."""
 
     metrics: Path  # the registry's file
     registry: Registry
@@ -69,7 +69,7 @@ class WatchOptions:
     at: dt.timedelta  # when a day's result is due, after the day's end
     catch_up: int  # days that are made up for if nothing ran
     looks: int  # results among which at most alpha is the chance of one false announcement
-    level: Level  # of what webhooks and the exit code tell
+    level: Level  # from which on webhooks and the exit code report
     webhooks: tuple[str, ...]  # addresses that get it
     reports: tuple[ReportOptions, ...]
 

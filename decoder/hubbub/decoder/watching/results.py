@@ -45,18 +45,18 @@ class Result:
 
     @property
     def watch(self) -> Mapping[str, Any]:
-        """What `hubbub.decoder.watching.running` noted of it."""
+        """The notes of `hubbub.decoder.watching.running` about it."""
         known: Mapping[str, Any] = self.document[WATCH]
         return known
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was said beside the rows."""
+        """The findings besides its rows."""
         return findings_of(self.document.get("findings", ()))
 
     @property
     def news(self) -> tuple[Finding, ...]:
-        """Which of it no earlier result said."""
+        """The findings that no earlier result had."""
         return findings_of(self.watch["news"])
 
     @property

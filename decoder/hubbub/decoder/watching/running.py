@@ -1,4 +1,4 @@
-"""What is due -> results: each report's days that have none yet, the oldest first.
+"""Make the results that are due: each report's days without one, the oldest first.
 
 Invariant: the same store gives the same results, whenever and however often this runs, and exactly
 one for each report and day. A day that can't be decoded has a result, too, which says why.
@@ -158,7 +158,7 @@ def _make(
     question = _question(metric, options)
     past = _past(folder, name, question, earlier, since)
     names = names_of([list(window[key]) for key in window.keys])
-    told = [*news.between(past, window, names, days, watch.looks)]
+    found = [*news.between(past, window, names, days, watch.looks)]
     noted = {
         "report": name,
         "day": f"{day}",
@@ -169,8 +169,8 @@ def _make(
         "epsilon_report": metric.epsilon_report,
         "epsilon_answer": metric.price,
         "expires": f"{metric.expires}",
-        **news.remembered(past, window, names, days, told),
-        "news": [each.as_json() for each in told],
+        **news.remembered(past, window, names, days, found),
+        "news": [each.as_json() for each in found],
     }
     window = replace(window, metadata={**window.metadata, WATCH: noted})
     write_result(folder, name, day, window, days)

@@ -126,7 +126,7 @@ def estimate_all(
     own = np.diag(fit.covariance)[1:]
     share[fit.selected] = fit.shares
     information[fit.selected] = fit.reliability / own
-    # The rows of a candidate must tell more than the model explains.
+    # A candidate's rows must hold more information than the model explains.
     determined = information > UNDETERMINED * sums.weight
     share[~determined] = np.nan
     variance = np.divide(1.0, information, out=np.full_like(share, np.nan), where=determined)
