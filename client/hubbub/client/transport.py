@@ -129,7 +129,7 @@ class BatchRequest(NamedTuple):
 def classify_response(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
     """Return what an HTTP answer means; `now`: seconds since the epoch."""
     document = _json_object(body)
-    # Only a collector says how many reports it accepted.
+    # Only a collector returns how many reports it accepted.
     if status in {200, 201} and isinstance(document.get("accepted"), int):
         return Answer(Outcome.DELIVERED)
     error = DeliveryFailure(*_explain(status, headers, document), status, now)

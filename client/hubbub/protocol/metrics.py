@@ -35,7 +35,7 @@ class Response:
     """One way to answer; two are equal if they draw the same reports.
 
     This one is RAPPOR's: every bit has independent noise, a permanent response, an instantaneous
-    one, or both, and what it promises is the type's to say.
+    one, or both, and the type defines its promise.
     """
 
     __slots__ = ()

@@ -333,7 +333,7 @@ def _log_bound(factor: int, ratio: Fraction) -> float:
         context.prec = _DIGITS
         context.rounding = ROUND_CEILING
         quotient = Decimal(ratio.numerator) / Decimal(ratio.denominator)
-        # ln rounds to nearest whatever the context says: one unit in the last place covers it.
+        # ln rounds to nearest in any context: one unit in the last place covers it.
         bound = factor * quotient.ln().next_plus()
     nearest = float(bound)
     return nearest if Decimal(nearest) >= bound else math.nextafter(nearest, math.inf)

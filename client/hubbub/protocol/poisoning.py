@@ -47,8 +47,8 @@ def plausible_set_bits(
 ) -> SetBits:
     """Return the range outside which a report of any one value falls with at most `tail`.
 
-    `metric_type`: says how many true bits a value has. `tail`: in (0, 1); half of it on each side.
-    `response`: says whether all reports have the same number. Raises `ValueError` if the tail isn't
+    `metric_type`: gives a value's number of true bits. `tail`: in (0, 1); half of it on each side.
+    `response`: may fix one number for all reports. Raises `ValueError` if the tail isn't
     in (0, 1).
 
     Notes

@@ -157,7 +157,7 @@ class Registry(Mapping[str, Metric]):
         return cls(application, metrics, limit, groups, dimensions.values())
 
     def with_dimensions(self, values: Mapping[str, str], *, strict: bool = False) -> Registry:
-        """Return the registry of an app whose reports say this about it (MetricError).
+        """Return the registry of an app whose reports carry these facts (MetricError).
 
         `values`: by dimension; one that is left out or isn't listed is "other", or `strict` refuses
         it.

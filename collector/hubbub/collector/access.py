@@ -39,7 +39,7 @@ _Entry = TypeVar("_Entry", IngestKey, AdminToken)
 class AuthError(RefusalError):
     """A request that isn't admitted (RFC 6750): 401 without a valid secret, 403 without the scope.
 
-    The detail says what was expected, and reveals nothing of what was presented.
+    The detail names what was expected, and reveals nothing of what was presented.
     """
 
     def __init__(

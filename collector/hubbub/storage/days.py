@@ -7,7 +7,7 @@ dropping its table. The order in which ids came shows in where they lie, so thos
 over are copied in their own order. Reports leave the same traces, so those of a closed day move to
 `segments` itself, mixed, and their table is dropped with its file. Invariants: ids are inserted
 only in transactions of `begin`; a day that has a sorted table takes no more ids (`taking_day`); and
-names say all that is known of a table, so that no list can disagree with what is there.
+names hold all that is known of a table, so that no list can disagree with what is there.
 """
 
 from __future__ import annotations

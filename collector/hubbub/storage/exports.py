@@ -5,7 +5,7 @@ they pass over, holds counts of reports that were forgotten. Next to the days of
 `_definition.json` says how its reports were made. Each file says in its metadata what it holds, so
 that a copy is known wherever it is.
 
-Which files are a day its `_manifest.json` says: object storage has no renaming, so an export writes
+A day's `_manifest.json` lists its files: object storage has no renaming, so an export writes
 files under new names and then the manifest, in one request that replaces the earlier one. Until
 then the old files are the day, and from then on the new ones. What a killed export left is named
 nowhere, and deleted by the next one. Days without a manifest, as other programs write them, are
@@ -316,7 +316,7 @@ def _is_foreign(name: str) -> bool:
 
 
 def report_file(path: Location) -> ReportFile:
-    """Return a file by its own name, with what it says about itself."""
+    """Return a file by its own name, with its metadata."""
     about = read_metadata(path) if path.name.endswith((".parquet", ".pq")) else {}
     slice_ = about.get("slice", "")
     if not is_slice(slice_):
@@ -583,8 +583,8 @@ class ParquetReader(Reader):
             definition = self._definition(partition.key)
             for file in files:
                 if file.partition != partition:
-                    said = file.partition and file.partition.path
-                    raise ReportFileError(f"{file.path}: its reports are of {said}")
+                    own = file.partition and file.partition.path
+                    raise ReportFileError(f"{file.path}: its reports are of {own}")
                 if definition:
                     check_made_so(file, definition)
             self._read[partition] = files

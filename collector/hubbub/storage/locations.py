@@ -221,7 +221,7 @@ class Location:
 
 
 Address = Location | os.PathLike[str] | str
-"""The form from which `resolve` makes a location."""
+"""The forms that `resolve` turns into a location."""
 
 
 def resolve(address: Address) -> Location:
@@ -310,7 +310,7 @@ _FAULT = re.compile(
     r"AWS Error (\w+) (?:\(HTTP status (\d+)\) )?during (\w+) operation: *(.*)", re.DOTALL
 )
 _CUT_OFF = "Failed to flush response stream"
-"""S3's file system says this where an error's body is longer than what was asked for."""
+"""S3's file system raises this where an error's body is longer than what was asked for."""
 _DENIED = "the right to list, read, write and delete objects there"
 _BUSY = "the server is too busy (SlowDown); try again later"
 _MEANING = {

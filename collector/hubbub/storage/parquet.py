@@ -123,14 +123,14 @@ def read_layout(address: Address) -> FileLayout:
 
 
 def count_rows(address: Address) -> int:
-    """Return the number of rows that a Parquet file says it has."""
+    """Return the number of rows that a Parquet file states."""
     location = resolve(address)
     with _reading(location), open_parquet(location) as file:
         return int(file.metadata.num_rows)
 
 
 def read_metadata(address: Address) -> dict[str, str]:
-    """Return what a Parquet file says about itself."""
+    """Return a Parquet file's own metadata."""
     location = resolve(address)
     with _reading(location), open_parquet(location) as file:
         found = (file.metadata.metadata or {}).items()
@@ -240,7 +240,7 @@ def _to_columns(path: Location, batch: Any, schema: Any, m: int | None, rows: in
 
 
 def write_counts(location: Location, kept: KeptCounts, about: Mapping[str, str]) -> None:
-    """Write counts, and what the file says about itself, in place of what is there."""
+    """Write counts, and the file's metadata, in place of what is there."""
     pa = require_pyarrow()
     counts = kept.counts
     m, k = counts.bits.shape

@@ -6,7 +6,7 @@ migrate a database; readers only check it. Invariants: no column is finer than a
 a serial number. Migrations run in one transaction that other processes wait for, and a database
 whose version isn't known here is never changed. A changed table needs a migration in `MIGRATIONS`.
 
-A database says which version code must know at least to serve it, so that earlier releases, too,
+A database names the oldest version whose code can serve it, so that earlier releases, too,
 judge rightly whether they can: what a migration only adds needn't keep them from serving.
 """
 

@@ -359,7 +359,7 @@ async def _check_sessions(url: str) -> None:
         for _ in range(2):
             connections.append(await _connect(url, **options))
             stack.callback(connections[-1].terminate)
-            # A server says at once which of its processes serves. A pooler says something else.
+            # A server names at once the process that serves. A pooler answers something else.
             if await _serving_process(connections[-1]) == connections[-1].get_server_pid():
                 return
         found: tuple[set[int], set[int]] = (set(), set())

@@ -1,6 +1,6 @@
 """Two groups of reports -> by how much they differ: what `compare` and notebooks call.
 
-A group is a period, what reports say of the app, another store, or several of these:
+A group is a period, what reports state of the app, another store, or several of these:
 "2026-11-01..2026-11-07", "arm=control", "platform=mac,release=1.2@2026-11-01..",
 "parquet:exports/beta", "sqlite:///beta.db@2026-11-01..". Both hold reports of one metric, and so of
 the same parameters.
@@ -82,7 +82,7 @@ def compare_metric(
         The metric's name.
     control, treatment : str
         The groups: UTC days of the store, both included, such as "2026-11-01..2026-11-07"; what
-        reports say of the app, such as "arm=control"; another store; or several of these, as
+        reports state of the app, such as "arm=control"; another store; or several of these, as
         "STORE@DIMENSION=VALUE@DAYS".
     metrics : path
         The registry's file.

@@ -234,7 +234,7 @@ def estimate_days(
     findings: Callable[[_Decoding, AnomalyReport | None], tuple[Finding, ...]],
     way: str,
 ) -> Estimates:
-    """Decode each day, and say what changed; `way`: how counts are decoded, for the provenance."""
+    """Decode each day, and find changes; `way`: how counts are decoded, for the provenance."""
     from hubbub.reporting import trends_estimates  # noqa: PLC0415 - seldom
 
     options, reports = data.options, data.reports

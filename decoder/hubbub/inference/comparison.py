@@ -183,7 +183,7 @@ def compare_strings(
 
     `groups`: counts of both, made with the candidates' parameters. `pooled`: of both groups
     together, by whatever method. `candidates`: a list that holds all strings that `pooled`
-    detected. `alpha`: level of the rows that are said to differ. Raises `UndecodableError` if a
+    detected. `alpha`: level of the rows reported as different. Raises `UndecodableError` if a
     group has no reports, or counts of another shape.
 
     Notes

@@ -103,7 +103,7 @@ class Diagnostics:
     """How well the model fits, row by row."""
 
     reports: IntArray  # shape (m,); reports of each cohort
-    # Shape (m, k); estimated share of clients whose true bit is set, and what the model says.
+    # Shape (m, k); estimated share of clients whose true bit is set, and the model's.
     observed: FloatArray
     fitted: FloatArray
     # Shape (m, k); of the observed, the excess included; nan in cohorts without reports.
@@ -413,7 +413,7 @@ def _summary(
     n, detected = found.listed, found.detected
     # The unknown mass, without what the detected owe to their having been selected. Candidates with
     # weights were chosen: those of which least was expected were dropped, far from their limits, so
-    # that p-values above 1/2 say how many absent ones may lie near theirs.
+    # that p-values above 1/2 show how many absent ones may lie near theirs.
     total, total_error = total_share(fit, estimates, bits, params, np.flatnonzero(detected))
     absent, cutoff = found.n_tests, np.asarray(found.log_cutoff)
     if found.log_weights is not None:

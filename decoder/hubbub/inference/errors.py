@@ -12,7 +12,7 @@ class CandidateError(DecoderError):
 
 
 class UndecodableError(DecoderError):
-    """The reports can't answer the question: none there, or not what the registry says."""
+    """The reports can't answer the question: none there, or unlike the registry."""
 
 
 class InputError(DecoderError):

@@ -65,7 +65,7 @@ def misfit(
     fewest, most = true_bits[0], true_bits[-1]
     together = max(fewest, most - _lost(params, most, reports))
     log_alarm = math.log(ALARM / 2 / (2 * (1 + len(seen) * (1 + k))))
-    # All cohorts together, each cohort, each bit: the first of these says most.
+    # All cohorts together, each cohort, each bit: the first of these shows most.
     for set_bits, draws, shares, width, cohorts in (
         (bits.sum().reshape(1), reports.sum().reshape(1) * k, (together / k, most / k), k, ()),
         (bits.sum(axis=1), reports * k, (fewest / k, most / k), k, seen),

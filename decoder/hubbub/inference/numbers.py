@@ -1,7 +1,7 @@
 """Counts of a number's cells -> the mean of the numbers, and their variance if it was asked for.
 
 A report's cell counts for a weight, and the mean of weights is
-an unbiased estimate of the mean number. The scatter of the weights themselves says how far off it
+an unbiased estimate of the mean number. The scatter of the weights themselves shows how far off it
 is: both the response's noise and the sampling of clients are in it. Deterministic: the same counts
 give the same result.
 
@@ -223,7 +223,7 @@ def estimate_numbers(
     """Estimate the mean, and perhaps the variance, of a metric's numbers.
 
     Raises `DecoderError` if the metric's type is another one. Raises `UndecodableError` if a cohort
-    has no reports, or the counts have another shape than the parameters say.
+    has no reports, or the counts don't have the parameters' shape.
 
     Notes
     -----
@@ -326,7 +326,7 @@ def estimate_moment(
 def _scaled(
     value: float, variance: float, most: float, low: float, scale: float
 ) -> tuple[float, ...]:
-    """Return what `NumberEstimates` says of a value in [0, most], in the metric's unit.
+    """Return the figures of `NumberEstimates` for a value in [0, most], in the metric's unit.
 
     Like shares these values have two ends, and the same intervals (`share_interval`).
     """

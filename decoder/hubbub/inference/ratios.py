@@ -2,7 +2,7 @@
 
 A metric type's two worst values decide how well a crowd hides one client; `privacy.amplification`
 makes bounds of these ratios. They are about all reports that a client makes of one permanent
-response: of a bit these say no more than how often it was 1.
+response: of a bit these hold no more than how often it was 1.
 
 Invariant: where ratios are moved, their sums only spread in the convex order, so bounds only grow.
 """

@@ -2,7 +2,7 @@
 
 A goal states which share some parameters show, and in which words. Unless a subclass differs
 it is the rarest of random strings whose bits are hashed (`limits`): the subclasses differ in which
-reports they have for it, and in what else they state. A schedule says how many reports N clients
+reports they have for it, and in what else they state. A schedule gives how many reports N clients
 make in T days, how many of them repeat one response, and what they reveal; that holds for however
 the periods' borders lie.
 """
@@ -145,7 +145,7 @@ def entry_text(
 
 
 def _mode_lines(params: RapporParams, schedule: Schedule | None) -> list[str]:
-    """Return what an entry says of when clients report, where it isn't the default."""
+    """Return an entry's keys for when clients report, where they aren't the defaults."""
     if schedule is None:
         return ['mode = "one-time"'] if is_one_time(params) else []
     periods = [f"period_days = {schedule.period_days}", f"max_periods = {schedule.max_periods}"]

@@ -155,7 +155,7 @@ def _right_of(lanes: Sequence[_Lanes], n: float) -> float:
         before, share = share, float(_difference(right, of_all) @ _chosen(offers, n))
         if abs(share - before) < _SETTLED:
             break
-    # Where L says next to nothing, rounding decides between messages; to look at each report by
+    # Where L holds little information, rounding decides between messages; to look at each report by
     # itself is an attack, too.
     return min(max(share, float(right @ _chosen(wrong, n))), 1.0)
 

@@ -403,7 +403,7 @@ def equivalent_reports(params: RapporParams, n_clients: float, reports_each: flo
 
 
 def fewest_cohorts(k: int, h: int, level: float) -> int:
-    """Return the least m with which a test at `level` works as the theory says.
+    """Return the least m with which a test at `level` works as in theory.
 
     A p-value is never below k^-(h m) (see `hash_null`), and the statistic is close to normal only
     if no single bit must decide: z^2 / (h m) is kept below 1.

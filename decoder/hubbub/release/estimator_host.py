@@ -4,7 +4,7 @@ The host imports an estimator's module once. The process that it forks for a blo
 answers with a number and is killed. Invariant: the host itself reads no block, so that no process
 has ever seen more than one.
 
-On the socket it says `READY`, or why the estimator can't be used. Then it gets, for each block, a
+On the socket it sends `READY`, or why the estimator can't be used. Then it gets, for each block, a
 time limit with the descriptor of a pipe that the block comes through, and answers with a number,
 nan for a failure. When the socket is closed, it kills what runs and ends: nothing outlives the
 process that has started it.

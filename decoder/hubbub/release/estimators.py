@@ -112,11 +112,11 @@ class _Host:
 
     def wait_until_ready(self) -> None:
         """Return when the module is imported (raises QueryError if it can't be)."""
-        said = b""
-        while said != READY and (more := self._socket.recv(4096)):
-            said += more
-        if said != READY:
-            reason = said.decode(errors="replace") or "its process ended while it was imported"
+        answer = b""
+        while answer != READY and (more := self._socket.recv(4096)):
+            answer += more
+        if answer != READY:
+            reason = answer.decode(errors="replace") or "its process ended while it was imported"
             raise QueryError(f"estimator = {self._name!r}: {reason}")
 
     def estimate(self, block: Block, seconds: float) -> float:

@@ -91,7 +91,7 @@ def _given(value: object) -> str:
 
 
 def laplace_scale(sensitivity: int, epsilon: Fraction) -> float:
-    """Return the least scale with which OpenDP says that Laplace noise costs at most epsilon.
+    """Return the least scale with which Laplace noise costs at most epsilon, by OpenDP.
 
     The discrete Laplace mechanism: scale = sensitivity / epsilon (Dwork, McSherry, Nissim, Smith
     2006; Ghosh, Roughgarden, Sundararajan 2012).

@@ -62,7 +62,7 @@ def read_csv(path: Path, columns: Sequence[str] | None, newlines_in_cells: bool)
     """Return an Arrow table of those of some columns that the file has; all cells are text.
 
     Of all columns, if none are named, there are no rows. Types aren't guessed, which would let one
-    row change what others mean. Raises `DataError` for what isn't as RFC 4180 says.
+    row change what others mean. Raises `DataError` for what breaks RFC 4180.
     """
     # Lines end in a line feed alone, so that `csv` sees, and refuses, a stray carriage return.
     opener = gzip.open if path.suffix == ".gz" else open

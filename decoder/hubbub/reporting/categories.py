@@ -450,7 +450,7 @@ def _number_sections(
 ) -> tuple[Section, ...]:
     summary, found = decoding.summary, decoding.estimates
     ends = (found.estimate, found.low, found.high)
-    # The variance has another unit, and so no place beside the mean.
+    # The variance has another unit, and so no place next to the mean.
     mean = Interval(decoding.statistics[0], *(float(each[0]) for each in ends))
     described = f"The mean with its {CONFIDENCE:.0%} interval."
     labels = Labels("estimates", "Estimated mean", described, "the metric's unit")

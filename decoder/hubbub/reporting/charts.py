@@ -1,4 +1,4 @@
-"""Charts as data: what is drawn, the words that say the same, and the numbers as rows.
+"""Charts as data: the drawing, the same in words, and the numbers as rows.
 
 Nothing in a report is shown by a picture alone, so every chart has a description and a table of its
 numbers. How it is drawn is up to the format.
@@ -35,7 +35,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One line of an interval chart: shares in percent, or what the chart's unit says."""
+    """One line of an interval chart: shares in percent, or in the chart's unit."""
 
     label: str
     estimate: float
@@ -144,7 +144,7 @@ class TimeSeries:
 
     labels: Labels
     days: tuple[str, ...]
-    # Shape (d,); shares in percent, or what the unit says; nan on days without an estimate.
+    # Shape (d,); shares in percent, or in the chart's unit; nan on days without an estimate.
     share: FloatArray
     low: FloatArray
     high: FloatArray
@@ -266,7 +266,7 @@ class Tree:
 class HeatMap:
     """A table of numbers, each cell as strong in colour as its number is high."""
 
-    labels: Labels  # x says what the columns are, y what the rows are
+    labels: Labels  # x names the columns, y the rows
     row_names: tuple[str, ...]
     column_names: tuple[str, ...]
     # Shape (r, c); in percent, or factors if `diverging`; nan where nothing is known.

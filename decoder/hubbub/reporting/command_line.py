@@ -73,7 +73,7 @@ def atomic_write(target: Path, write: Callable[[BinaryIO], object]) -> None:
 class LazyGroup(click.Group):
     """A group that imports a command, a "module:name", when it is asked for, so --help stays quick.
 
-    `words`: what --help says of each; if not given, all are imported for that.
+    `words`: the help of each; if not given, all are imported for that.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
-    from rich.console import Console  # noqa: PLC0415 - nobody sees it elsewhere
+    from rich.console import Console  # noqa: PLC0415 - shown only here
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
         MofNCompleteColumn,

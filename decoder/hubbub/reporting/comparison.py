@@ -57,7 +57,7 @@ def comparison_estimates(
     limit: int = 40,
 ) -> Estimates:
     """Return both groups' shares side by side, their differences and their ratios."""
-    said = (*comparison_findings(comparison, labels), *findings)
+    found = (*comparison_findings(comparison, labels), *findings)
     columns = _columns(comparison)
     rows = _shown_rows(comparison)
     order = rows[np.lexsort((rows, comparison.p_value[rows]))]
@@ -72,16 +72,16 @@ def comparison_estimates(
                 tables=(table.without("q-value"),),
             ),
             Section("Tests", tables=(table,), folded=True),
-            Section("Summary", (_INDEPENDENT,), facts=as_facts(said), folded=True),
+            Section("Summary", (_INDEPENDENT,), facts=as_facts(found), folded=True),
             provenance_section(provenance),
         ),
-        warnings_in(said),
+        warnings_in(found),
         about=about_of(provenance),
     )
     return Estimates(
         columns=columns,
         keys=(comparison.kind,),
-        findings=said,
+        findings=found,
         metadata={
             "comparison": {
                 "control": labels[0],
@@ -94,7 +94,7 @@ def comparison_estimates(
             },
             "provenance": provenance and provenance.as_json(),
         },
-        view=(_table(comparison, columns, order, limit), Line(""), as_facts(said)),
+        view=(_table(comparison, columns, order, limit), Line(""), as_facts(found)),
         page=page,
         charts=first_charts(page),
     )

@@ -1,9 +1,9 @@
 """Trends as estimates: one row per day and series, their courses, and the changes among them.
 
 Days that weren't decoded have nan. A series is a detected string or the unknown mass, and column
-`kind` says which, since any string may be a candidate; or a category; or a number's statistic,
+`kind` names it, since any string may be a candidate; or a category; or a number's statistic,
 which is no share and is shown in its own unit. Column `changed` is true on the first day of each
-change; `change` says on every day of a spike or stretch, and on a shift's first, what it is.
+change; `change` names it on every day of a spike or stretch, and on a shift's first.
 
 Estimates of each value of a dimension, put side by side: rows, findings, tables and pages.
 
@@ -65,7 +65,7 @@ def side_by_side(
     dimension: str,
     parts: Mapping[str, Estimates],
     refused: Mapping[str, str],
-    said: Sequence[Finding] = (),
+    more: Sequence[Finding] = (),
 ) -> Estimates:
     """Return the estimates of several values as one, and why others have none."""
     first = next(iter(parts.values()))
@@ -76,7 +76,7 @@ def side_by_side(
     left_out = tuple(
         Finding(f"left_out:{value}", f"{dimension}={value} left out", why)
         for value, why in refused.items()
-    ) + tuple(said)
+    ) + tuple(more)
     findings = [
         each._replace(code=f"{each.code}:{value}", label=f"{each.label} ({dimension}={value})")
         for value, part in parts.items()
@@ -122,8 +122,8 @@ def _page(
         for section in page.sections
     ]
     if left_out:
-        said = tuple(f"{each.label}: {each.text}" for each in left_out)
-        sections.append(Section("Left out", said))
+        lines = tuple(f"{each.label}: {each.text}" for each in left_out)
+        sections.append(Section("Left out", lines))
     title = next(iter(pages.values())).title
     headline = " ".join(f"{value}: {page.headline}" for value, page in pages.items())
     warnings = [

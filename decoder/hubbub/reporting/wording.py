@@ -101,7 +101,7 @@ def file_source(role: str, path: str) -> Source:
 
 
 def files_source(role: str, name: str, paths: Iterable[str]) -> Source:
-    """Return several files as a source: the digest of what `sha256sum` says of them, in order."""
+    """Return several files as a source: the digest of the output of `sha256sum`, in order."""
     each = (file_source(role, path) for path in paths)
     lines = (f"{source.sha256}  {source.name}\n" for source in each)
     return Source(role, name, digest("".join(lines).encode()))
@@ -192,7 +192,7 @@ def first_charts(page: Page) -> tuple[Chart, ...]:
 
 
 def certainty(low: float, n_reports: int) -> str:
-    """Return what an interval's lower end, a share, says of what is detected."""
+    """Return the sentence on an interval's lower end, a share, of what is detected."""
     return "yes" if low * n_reports >= 0.5 else UNCERTAIN
 
 

@@ -196,7 +196,7 @@ PICTURES: dict[str, Writer] = {
 
 
 def needs_provenance(outputs: Sequence[str]) -> bool:
-    """Whether any of the outputs says where the result comes from (CSV has no place for it)."""
+    """Whether any of the outputs holds the result's provenance (CSV has no place for it)."""
     return any(path != STDOUT and not path.endswith(".csv") for path in outputs)
 
 

@@ -252,8 +252,8 @@ async def _fill(
 
 
 def _records(
-    metric: Metric, clients: SimulatedClients, held: IntArray, told: str
+    metric: Metric, clients: SimulatedClients, held: IntArray, slice_: str
 ) -> dict[MetricVersion, Records]:
-    key = MetricVersion(metric.name, metric.version)._replace(slice=told)
+    key = MetricVersion(metric.name, metric.version)._replace(slice=slice_)
     records = as_records(*clients.report(held))
     return {key: Records(record_width(metric.params.k), records)}

@@ -216,7 +216,7 @@ class BatchReader:
         )
 
     def _fits(self, report: _Report) -> bool:
-        """Return whether a report is as its metric's registry entry says."""
+        """Return whether a report fits its metric's registry entry."""
         expected = self._expected.get(report.metric, {}).get(report.version)
         return (
             expected is not None
@@ -295,7 +295,7 @@ def decompress(body: bytes, encoding: str, most: int) -> bytes:
     """Undo a Content-Encoding.
 
     `encoding`: one of `ENCODINGS`. `most`: most bytes to return. Raises `RefusalError`: 413 if the
-    result is too large, 400 if the body isn't what the encoding says.
+    result is too large, 400 if the body doesn't fit the encoding.
     """
     window = _GZIP
     if encoding == "deflate":
@@ -303,7 +303,7 @@ def decompress(body: bytes, encoding: str, most: int) -> bytes:
         is_zlib = bool(body) and body[0] & 0x0F == _DEFLATED_ZLIB
         window = zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS
     plain, rest, members = b"", body, 0
-    while rest or not members:  # several members say what all of them say (RFC 1952, section 2.2)
+    while rest or not members:  # several members are read as one (RFC 1952, section 2.2)
         members += 1
         if members > (_MOST_MEMBERS if window == _GZIP else 1):
             raise _not_encoded(encoding)

@@ -1,6 +1,6 @@
 """Take plausible reports of a checked batch, in a bounded number of slices per day.
 
-`poisoning` says how many set bits are plausible for a metric; improbable reports are counted, or
+`poisoning` finds how many set bits are plausible for a metric; improbable reports are counted, or
 refused if so configured. Invariants: whatever is counted of reports is counted once they are
 durable; a collector process adds at most `MOST_STORED` slices a day to a version, and what comes
 beyond them is stored under what the registry lists of it.

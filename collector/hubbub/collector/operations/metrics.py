@@ -1,6 +1,6 @@
 """The collector's own counters, for Prometheus and for the admin page.
 
-The request path calls the methods of `Metrics`; `publishing` says what of it is shown when. Several
+The request path calls the methods of `Metrics`; `publishing` decides what is shown when. Several
 processes count in files of one directory, by prometheus_client's multiprocess mode. Invariants: no
 label holds what a client chose, or a cohort: names of metrics come from the registry, those of keys
 from the configuration, statuses and reasons from the code. A worker that replaces another goes on

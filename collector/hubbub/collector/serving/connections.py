@@ -29,7 +29,7 @@ from hubbub.collector.problems import Answer, RefusalError, refusal, unexpected
 from hubbub.protocol import HubbubError
 
 _READ_BYTES = 2**14
-"""Read of a connection at a time: what it says may take milliseconds to parse."""
+"""Bytes read of a connection at a time, which may take milliseconds to parse."""
 _TLS_READ_BYTES = 2**12
 """Likewise of TLS: what OpenSSL keeps of memory for it, it keeps for good."""
 _MOST_HANDSHAKES = 1024
@@ -37,7 +37,7 @@ _MOST_HANDSHAKES = 1024
 _MESSAGE_BYTES, _FIELD_BYTES = 2**11, 400
 """Bytes of memory of a parsed request, and of each field of its head; with Python 3.11."""
 _CLOSE_SECONDS = 1.0
-"""For clients of TLS to say goodbye, and for cancelled requests to end."""
+"""For clients of TLS to close, and for cancelled requests to end."""
 _IPV6_BITS = 64
 """Whoever has one address of IPv6 has as many as these leave."""
 _ACCEPTED = 64  # connections between two looks at the sockets: some milliseconds

@@ -71,7 +71,7 @@ def field_labels(
 
 
 def _findings(found: JointDecoding, anomalies: AnomalyReport | None) -> tuple[Finding, ...]:
-    """Return what is said of the reports; what was looked for are the table's cells."""
+    """Return the findings on the reports; the table's cells were looked for."""
     source = found.source
     if isinstance(source, CategoryDecoding):
         findings = category_findings(source, anomalies)

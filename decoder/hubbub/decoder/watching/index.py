@@ -74,7 +74,7 @@ class Tile(NamedTuple):
         return self.results[-1]
 
     def lately(self, level: Level) -> list[tuple[dt.date, Finding]]:
-        """Return what the last days newly said at a level or above, the newest first."""
+        """Return the last days' new findings at a level or above, the newest first."""
         since = self.until - _LATELY
         return [
             (result.day, finding)

@@ -118,7 +118,7 @@ def _parts(
 
 
 def _silent(watch: WatchOptions, report: ReportOptions, day: dt.date) -> Iterator[str]:
-    """Yield values whose last result had rows: if no report has come since, one result says so."""
+    """Yield values whose last result had rows: without reports since, one result states it."""
     prefix = f"{report.name}/{report.split}="
     for name in reports_in(watch.output, [report.name]):
         earlier = [each for each in days_of(watch.output, name) if each < day]

@@ -146,7 +146,7 @@ def tuple_candidates(
 ) -> Candidates:
     """Return all combinations of the fields' values, the last field's changing fastest.
 
-    `metric_type`: the metric's type, which says how fields make a tuple. `fields`: of string
+    `metric_type`: the metric's type, which makes tuples of fields. `fields`: of string
     fields, the candidates in their normal form; of others all values in order.
     """
     parts: list[Sequence[int | str]] = [
@@ -339,7 +339,7 @@ class TableAnalysis:
 
 
 def analyse_table(estimates: JointEstimates) -> TableAnalysis:
-    """Say all that can be said about a table of two or three fields.
+    """Analyse a table of two or three fields.
 
     Deterministic: the same estimates give the same result.
     """

@@ -315,7 +315,7 @@ def decode_reports(
 
 
 def fitted_rates(found: Shares, candidates: Candidates, params: RapporParams) -> FloatArray:
-    """Return the share of clients whose true bit is set, as the model says; shape (m, k)."""
+    """Return the share of clients whose true bit is set, by the model; shape (m, k)."""
     rates = np.full((params.m, params.k), found.model_share[0] * unknown_column(params))
     cohorts = np.arange(params.m)
     for share, row in zip(found.model_share[1:], found.members, strict=True):

@@ -355,11 +355,11 @@ def _moved(
 ) -> CohortSums:
     """Return `ReportMixture.moved` of the cohorts of a part."""
     components, shares, moves, chosen, exact = asked
-    precision, nobody = components.precision, components.members[:0]
+    precision, no_members = components.precision, components.members[:0]
     first, own = moves[:, 0].astype(precision), moves[:, 1:].T.astype(precision)
 
     def work(block: ReportBlock) -> tuple[RealArray, ...]:
-        relative, _ = components.relative(block, shares, nobody)
+        relative, _ = components.relative(block, shares, no_members)
         ratio, weights = relative[chosen], block.weights.astype(precision)
         once = ratio * weights
         twice = once * ratio

@@ -193,7 +193,7 @@ class FamilyDecoder:
     counts: CohortCounts  # of all steps
     params: RapporParams  # of one step
     metric_type: OpenStringType  # the metric's type, which names the lengths of prefixes
-    explained: Mapping[int, Explained]  # what the models of steps say
+    explained: Mapping[int, Explained]  # the models of steps
     alpha: float  # level of the correction's error rate, in (0, 1)
     # The error rate that `alpha` bounds: false discoveries, or the chance of any false detection.
     correction: Correction
@@ -206,14 +206,14 @@ class FamilyDecoder:
         if self.correction is Correction.BONFERRONI:
             return self._merged([self._decoded(n, 0) for n in range(len(self.tests.families))])
         supposed = np.array([family.standing_out for family in self.tests.families])
-        beside, found = np.zeros_like(supposed), dict[int, Decoding]()
+        others, found = np.zeros_like(supposed), dict[int, Decoding]()
         waiting = list(range(len(supposed)))
         while waiting:
             number = waiting[0]
-            beside[number] = supposed.sum() - supposed[number]
-            found[number] = self._decoded(number, int(beside[number]))
+            others[number] = supposed.sum() - supposed[number]
+            found[number] = self._decoded(number, int(others[number]))
             supposed[number] = found[number].summary.detected
-            too_many = beside - (supposed.sum() - supposed)  # supposed of others: fewer again
+            too_many = others - (supposed.sum() - supposed)  # supposed of others: fewer again
             worst = int(np.argmax(too_many))
             waiting = waiting[1:] or [worst] * bool(too_many[worst] > 0)
         return self._merged([found[number] for number in range(len(supposed))])
@@ -251,7 +251,7 @@ class FamilyDecoder:
         nothing = np.zeros((self.params.m, self.params.k))
         own = sizes_of(first, steps)
         rates = [
-            self.explained[step].beside(*own) if step in self.explained else nothing
+            self.explained[step].other_rates(*own) if step in self.explained else nothing
             for step in range(first, len(steps) + 1)
         ]
         return np.concatenate(rates)
@@ -333,7 +333,7 @@ def unexplained(steps: Sequence[FoundPrefixes], decoding: Decoding) -> tuple[Une
     return tuple(sorted(found, key=lambda each: -each.share))
 
 
-# Reports of a cohort, as planned at least: with fewer a step's model says too little of other
+# Reports of a cohort, as planned at least: with fewer a step's model shows too little of other
 # strings, and the last step's reports, which show all of them whole, decide alone.
 _FEWEST_REPORTS = 100
 
@@ -342,7 +342,7 @@ _FEWEST_REPORTS = 100
 class OpenDecoding:
     """Strings found without a list."""
 
-    # Of the detected strings and the given candidates; its summary counts all that were tested.
+    # Covers the detected strings and the given candidates; its summary counts all that were tested.
     decoding: Decoding
     steps: tuple[FoundPrefixes, ...]  # what was found on the way, in the order of the steps
     proposed: int  # whole strings that were proposed and tested

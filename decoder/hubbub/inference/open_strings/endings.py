@@ -95,7 +95,7 @@ class Explained:
         strongest = np.argsort(-z, kind="stable")[:most]
         return np.sort(strongest[z[strongest] > _SURE_Z])
 
-    def beside(self, least: int, below: int) -> FloatArray:
+    def other_rates(self, least: int, below: int) -> FloatArray:
         """Return the rates of sure members but those of so many bytes, as fitted without these.
 
         While a string is tested the others' shares must not come from a model that holds it: its

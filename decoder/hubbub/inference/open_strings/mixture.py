@@ -109,7 +109,7 @@ class Mixture:
         return replace(self, learned_weight=0.0, weights=weights)
 
     def forgetful(self) -> Mixture:
-        """Return what is expected where what was learned of letters says nothing."""
+        """Return what is expected where the learned letters give no information."""
         return replace(self, ngrams=Ngrams.nothing())
 
     def learned(self, symbols: SymbolArray, weights: FloatArray, begin: int) -> Mixture:

@@ -120,12 +120,12 @@ class Proposals:
     """Whole strings that are worth testing."""
 
     families: tuple[Family, ...]  # in the order of their steps
-    explained: Mapping[int, Explained]  # what the model of each step says that was looked at
+    explained: Mapping[int, Explained]  # the model of each step that was looked at
     steps: tuple[FoundPrefixes, ...]  # what was found on the way
 
 
 class ResidualMass(NamedTuple):
-    """What is expected of a step's extensions by what others leave."""
+    """The expected shares of a step's extensions, by what others leave."""
 
     expected: FloatArray  # shape (n,); of each that is listed
     # Shape (p,); what is left of each parent: the expected share of an unlisted extension over
@@ -195,8 +195,8 @@ class _Step:
         """Look for every beginning for which there is time, whatever letters are likely."""
         prefixes = all_beginnings(self.length, alphabet)
         chance = np.full(len(prefixes), _EVERYWHERE / len(prefixes))
-        nobody = np.zeros(len(prefixes), dtype=np.int64)
-        found = Extensions(prefixes, nobody, chance * self.parents.worth[0])
+        parents = np.zeros(len(prefixes), dtype=np.int64)
+        found = Extensions(prefixes, parents, chance * self.parents.worth[0])
         new = np.flatnonzero(unseen(found.prefixes.keys, self._seen))
         self._add(found.take(new), chance[new])
 
@@ -319,7 +319,7 @@ class _Step:
         return found.prefixes.whole & ~found.prefixes.whole_within(self.parents.length)
 
     def explains(self) -> Explained:
-        """Return what the model says of the step's rows."""
+        """Return the model of the step's rows."""
         members = self.listed.prefixes.take(self.reports.fit.selected)
         return Explained(self.reports, members.sizes)
 

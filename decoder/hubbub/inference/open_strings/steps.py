@@ -176,8 +176,8 @@ class StepReports:
         fourth = of_one * (1 / gain**2 - 6 * of_one) / reports**3
         free = 1 - (1 + len(fit.selected)) / len(sampling)
         excess = float(np.sum(residuals**2 - free * sampling))
-        beside = 4 * max(excess, 0.0) * float(sampling.mean())  # noise times shares
-        error = math.sqrt(float(np.sum(2 * sampling**2 + fourth)) + beside)
+        cross = 4 * max(excess, 0.0) * float(sampling.mean())  # noise times shares
+        error = math.sqrt(float(np.sum(2 * sampling**2 + fourth)) + cross)
         return max(excess - _SURE_ERRORS * error, 0.0) * self.params.k / len(sampling)
 
     @property
@@ -203,9 +203,9 @@ def step_reports(
     """
     of_step = metric_type.step_params(params)
     bits = estimate_bits(step_counts(counts, metric_type, step), of_step, counts.total)
-    nobody = of_words([], np.zeros((0, 2), dtype=np.uint32), of_step)
+    nothing = of_words([], np.zeros((0, 2), dtype=np.uint32), of_step)
     first = metric_type.hashed_cohort(step * metric_type.cohorts)
-    return StepReports(bits, of_step, first, _fit(bits, nobody, np.zeros(0, dtype=np.int64)))
+    return StepReports(bits, of_step, first, _fit(bits, nothing, np.zeros(0, dtype=np.int64)))
 
 
 def step_counts(counts: CohortCounts, metric_type: OpenStringType, step: int) -> CohortCounts:

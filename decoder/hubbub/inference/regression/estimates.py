@@ -239,7 +239,7 @@ def correlated_bits(
     by_row = SparseMatrix(fit.basis.T)
     together = _set_together(fit.basis[1 + present], shares[present], k)
     rate = together.diagonal() + unknown * single
-    # What the unknown's pairs add to each bit alone, less what the weights know.
+    # The unknown's pairs add this to each bit alone, less what the weights know.
     alone = sparse.diags_array(unknown * (single - pair) - rate * (1 - rate))
     together = SparseMatrix(together + alone)
     reports = np.asarray(bits.reports, dtype=np.float64).ravel()
@@ -415,7 +415,7 @@ class PresenceTests:
     def without(self, place: int) -> tuple[FloatArray, FloatArray]:
         """Return residuals and weights of the model that leaves a member out, by its place.
 
-        Its weights are those of rates without its share: nobody has it, says the hypothesis.
+        Its weights are those of rates without its share: it is absent under the hypothesis.
         """
         fit = self.fit
         own = fit.basis.indices[fit.basis.indptr[1 + place] : fit.basis.indptr[2 + place]]

@@ -57,7 +57,7 @@ from hubbub.protocol import Metric, RapporParams
 
 Pooled = TypeVar("Pooled")
 _LEAST_OWN = 1e-3
-"""Least part of a day's variance that is taken for its own noise, whatever rounding says."""
+"""Least part of a day's variance that is taken for its own noise, whatever the rounding."""
 
 
 class DayEstimates(NamedTuple):
@@ -159,7 +159,7 @@ def compare_days(
     `shared`, shape (s,): variance of an error that all days before a change share, and all days
     after it. `pooled`: the decoding of all days together. `kind`: what series are named: "string"
     or "category". `followed`: the names of the series, in the columns' order. `alpha`: level of the
-    series that are said to have changed. `min_reports`: days with fewer reports aren't decoded:
+    series that are reported as changed. `min_reports`: days with fewer reports aren't decoded:
     they are gaps.
     """
     first, last = min(by_day), max(by_day)
@@ -196,7 +196,7 @@ def decode_category_days(
 ) -> Trends[CategoryDecoding]:
     """Estimate every category on each day, and find where shares changed.
 
-    `alpha`: level of the detections, and again of the categories that are said to have changed.
+    `alpha`: level of the detections, and again of the categories that are reported as changed.
     `repeats`: on all days together; on each of them clients report once. Raises as
     `decode_categories`, and `UndecodableError` if no day has enough reports.
     """
@@ -229,7 +229,7 @@ def decode_number_days(
 ) -> Trends[NumberDecoding]:
     """Estimate a number's statistics on each day, and find where they changed.
 
-    `alpha`: level of the statistics that are said to have changed. `repeats`: on all days together;
+    `alpha`: level of the statistics that are reported as changed. `repeats`: on all days together;
     on each of them clients report once. Raises as `decode_numbers`, and `UndecodableError` if no
     day has enough reports.
     """
@@ -300,7 +300,7 @@ def decode_days(
     """Detect strings over all days, estimate them on each, and find where their shares changed.
 
     `candidates`: as for `decode`. `alpha`: level of the detections, and again of the strings that
-    are said to have changed. Raises as `decode`, and `UndecodableError` if no day has enough
+    are reported as changed. Raises as `decode`, and `UndecodableError` if no day has enough
     reports.
     """
     listed = candidates if isinstance(candidates, Candidates) else hashed(candidates, params)

@@ -46,7 +46,7 @@ class Row(NamedTuple):
     key: str  # of what; empty for a number of the whole table
     value: float | str
     # The value is at most so far from the one without noise in 95% of releases; nan if the value is
-    # no number or that can't be said without looking at the data.
+    # no number or that can't be known without looking at the data.
     radius: float = math.nan
     variance: float = math.nan  # of the value's noise; nan as the radius
 

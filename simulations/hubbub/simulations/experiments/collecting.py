@@ -66,11 +66,11 @@ class Collector:
     process: subprocess.Popen[str]
 
     def read_admin_url(self) -> str:
-        """Return the base address of the admin listener, which the second line says; once."""
+        """Return the base address of the admin listener, from the second line; once."""
         return _announced_address(self.process, "admin on ")
 
     def read_probe_url(self) -> str:
-        """Return the base address of the probes' listener, which the line after that says."""
+        """Return the base address of the probes' listener, from the line after that."""
         return _announced_address(self.process, "probes on ")
 
     def stop(self) -> None:

@@ -97,7 +97,7 @@ def origin(options: Mapping[str, object], params: RapporParams, seed: int) -> di
 
 
 def tried(options: Mapping[str, object], params: RapporParams, **others: object) -> Section:
-    """Return the section of a page that says what was tried."""
+    """Return the section of a page on what was tried."""
     everything = {**options, **params._asdict(), **others}
     return Section("What was tried", facts={k: cell(v) for k, v in everything.items()})
 

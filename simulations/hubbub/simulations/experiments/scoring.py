@@ -335,7 +335,7 @@ def true_strength(table: FloatArray, groups: Sequence[FloatArray]) -> float:
 
 
 def _departures(table: TableAnalysis, truth: FloatArray, alpha: float) -> tuple[int, int]:
-    """Return how many cells are said to depart from independence, and how many wrongly."""
+    """Return how many cells seem to depart from independence, and how many wrongly."""
     total = float(truth.sum())
     expected = reduce(
         np.multiply.outer, (_margin(truth, axis) / total for axis in range(truth.ndim))
