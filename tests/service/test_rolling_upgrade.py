@@ -9,7 +9,7 @@ import pytest
 
 from factories import make_metric, make_params, make_registry, make_report, registry_toml
 from http_servers import Answer, scripted_server
-from hubbub.client import Batch
+from hubbub.client import Batch, Telemetry
 from hubbub.protocol import registry_json
 from hubbub.simulations import Collector
 from programs import forked_collector
@@ -36,11 +36,11 @@ def learn(collector: Collector, metrics: Path) -> None:
 
 
 def test_reports_wait_for_a_collector_that_learns_and_those_beside_them_do_not(
-    metrics, database, tmp_path, opened
+    metrics, database, tmp_path
 ):
     with forked_collector(metrics, database) as collector:
         state = tmp_path / "state"
-        with opened(APP, collector.url, state, batch_seconds=0.1) as telemetry:
+        with Telemetry(APP, collector.url, state, batch_seconds=0.1) as telemetry:
             for number in range(20):
                 telemetry.record("homepage", f"{number}")
                 telemetry.record("theme", f"{number}")
@@ -72,10 +72,10 @@ def test_metric_that_only_the_store_knows_is_to_be_sent_again_and_a_wrong_report
     assert (stored_count(database, HOMEPAGE), stored_count(database, THEME)) == (0, 0)
 
 
-def test_batch_whose_answer_was_lost_is_never_divided(tmp_path, opened):
+def test_batch_whose_answer_was_lost_is_never_divided(tmp_path):
     answers = {0: Answer(0), 1: Answer(422, UNKNOWN)}
     with scripted_server(lambda number: answers.get(number, Answer())) as server:
-        with opened(APP, server.url, tmp_path / "state", batch_seconds=0.05) as telemetry:
+        with Telemetry(APP, server.url, tmp_path / "state", batch_seconds=0.05) as telemetry:
             telemetry.record("homepage", "a")
             telemetry.record("theme", "a")
             wait_until(lambda: len(server.received) > 2)
