@@ -335,7 +335,7 @@ def _tune_interpreter() -> None:
     and never among what the start left. The writer needs the interpreter for moments only and may
     interrupt the event loop ten times as soon as usual: the slowest answers come a third sooner.
     Larger bodies are mapped one by one, as they would leave holes among what small requests hold:
-    under a flood a quarter of all memory.
+    under a flood a tenth of all memory.
     """
     with contextlib.suppress(AttributeError):  # other C libraries have no such knob
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
