@@ -153,7 +153,7 @@ def _section(number: int, tile: Tile, level: Level, descriptions: Mapping[str, s
 
 
 def _said(day: dt.date, finding: Finding, series: Sequence[Any]) -> str:
-    """Return news with the day of its result; of a change what is known of it by now."""
+    """Return news with the day of its result; a change as the newest result has it, if it does."""
     if finding.code != CHANGED:
         return f"{day:%-d %B}: {finding.labelled}."
     for each in newly_changed(series, []):
@@ -161,7 +161,7 @@ def _said(day: dt.date, finding: Finding, series: Sequence[Any]) -> str:
         new: Any = each.value
         if new["name"] == old["name"] and same_change(new["day"], old["day"]):
             return f"{each.text}."
-    return f"{finding.text}."
+    return f"{finding.text}. Announced on {day:%-d %B}; later days don't confirm it."
 
 
 def _followed(lately: Sequence[tuple[dt.date, Finding]]) -> str | None:
