@@ -46,8 +46,9 @@ from hubbub.storage.schema import segments
 BUSY_SECONDS = 10.0
 """How long a transaction waits for others; shorter than clients wait for their answer."""
 
-COPY_SECONDS = 0.5
-"""Between two copies of the log into the database: what a busy collector adds is some megabytes."""
+COPY_SECONDS = 0.2
+"""Between two copies of the log into the database: a busy collector adds some megabytes, many
+small segments, which have pages of their own, 30 MB."""
 
 PAGES_AT_MOST = 8192
 """The log's length from which on writers have to wait until it is restarted."""

@@ -78,9 +78,7 @@ def test_the_division_of_the_lifetime_is_said(tmp_path, lifetime, short):
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(*METRICS, lifetime_epsilon=lifetime), encoding="utf-8")
     result = privacy(path)
-    reserved = (
-        rf"Of lifetime_epsilon = {lifetime:g}, [\d.]+ is reserved for what depends on times alone"
-    )
+    reserved = rf"[\d.]+ of lifetime_epsilon = {lifetime:g} is reserved for answers whose price"
     assert re.search(reserved, result.stdout)
     assert ("stop reporting when it is used up" in result.stdout) == short
 

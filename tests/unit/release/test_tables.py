@@ -233,7 +233,11 @@ def write_csv(path: Path, text: str) -> Path:
         ("t.csv", "user,age\n", r"t\.csv: has no rows"),
         ("t.csv", "user,age\na,1,2\n", r"t\.csv: line 2: cells = 3: must be 2, as in the first"),
         ("t.csv", "name,age\na,1\n", "no column is named 'user'; there are: name, age"),
-        ("t.csv", "user,age\na,1\n,2\n", r"t\.csv: line 3: user is empty; must say whose row"),
+        (
+            "t.csv",
+            "user,age\na,1\n,2\n",
+            r"t\.csv: line 3: user is empty; must name the row",
+        ),
         ("t.csv", "user,age,age\na,1,2\n", "several columns are named 'age'"),
         ("t.txt", "user\na\n", r"t\.txt: must end in \.parquet, "),
         ("t.parquet", "user\na\n", r"can't be read: not a whole \.parquet file \(ArrowInvalid\)"),
