@@ -149,8 +149,8 @@ def init(
           --values light,dark,system --clients 1e5
 
     It asks only for missing options. Clients report once per period.
-    docs/understand/planning.md has how the parameters are found; `hubbub-decoder plan` compares
-    other ways to ask.
+    docs/understand/planning.md explains the parameters; `hubbub-decoder plan` compares other ways
+    to ask.
     """
     explain_missing_packages("collector,decoder")
     from hubbub.planning.differences import compare_modes
