@@ -86,12 +86,12 @@ def assert_same_rows(one: Decoding, rows: Sequence[int], other: Decoding) -> Non
     assert np.count_nonzero(unknown[0]) == np.count_nonzero(unknown[1])
     both = ~(unknown[0] | unknown[1])
     for name in NUMBERS:
-        old, new = getattr(one, name)[rows], getattr(other, name)
-        # With which rivals a string beyond doubt is tested may depend on the order.
-        least = 1e-5 if name in {"p_value", "q_value"} else -np.inf
-        old, new = np.maximum(old, least), np.maximum(new, least)
-        # A share near 0 is known to a millionth of its error, not of itself.
-        close = 1e-6 * np.maximum(np.abs(new), other.std_error if name in SHARES else 0.0)
+        old, new = (
+            np.asarray(it, float) for it in (getattr(one, name)[rows], getattr(other, name))
+        )
+        # A tail is steep in what it is solved from; a share near 0 is known to a part of its error.
+        part = 1e-4 if name in {"p_value", "q_value"} else 1e-6
+        close = part * np.maximum(np.abs(new), other.std_error if name in SHARES else 0.0)
         assert (np.abs(old - new) <= close)[both].all(), name
 
 
