@@ -62,8 +62,11 @@ def test_notebook_shows_tables_and_drawings(executed):
 
 def test_notebook_marks_the_day_of_change(executed):
     """Shares of 10,000 a day step by 15 and 10 points, over 10 standard errors; seeded."""
-    assert "% since 9 November" in shown(executed, "\ndays")["text/html"]
-    assert "since 9 November" in shown(executed, 'by="day", **source).plot()')["text/html"]
+    assert "10.4% → 25.3% since 9 November" in shown(executed, "\ndays")["text/html"]
+    assert (
+        "50.4% → 39.4% since 9 November"
+        in shown(executed, 'by="day", **source).plot()')["text/html"]
+    )
 
 
 def test_notebook_is_kept_without_outputs():

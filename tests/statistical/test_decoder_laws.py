@@ -90,7 +90,7 @@ def assert_same_rows(one: Decoding, rows: Sequence[int], other: Decoding) -> Non
             np.asarray(it, float) for it in (getattr(one, name)[rows], getattr(other, name))
         )
         # A tail is steep in what it is solved from; a share near 0 is known to a part of its error.
-        part = 1e-4 if name in {"p_value", "q_value"} else 1e-6
+        part = 1e-5 if name in {"p_value", "q_value"} else 1e-6
         close = part * np.maximum(np.abs(new), other.std_error if name in SHARES else 0.0)
         assert (np.abs(old - new) <= close)[both].all(), name
 
