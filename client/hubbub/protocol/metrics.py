@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from hubbub.protocol.dimensions import MIN_REPORTS, Dimension, parse_slice, slice_of
-from hubbub.protocol.params import chance_bound
+from hubbub.protocol.params import ByDefinition, chance_bound
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -31,7 +31,7 @@ Memory = Literal["value", "period"]
 Mode = Literal["longitudinal", "one-time", "once"]
 
 
-class Response:
+class Response(ByDefinition):
     """One way to answer; two are equal if they draw the same reports.
 
     This one is RAPPOR's: every bit has independent noise, a permanent response, an instantaneous
@@ -40,10 +40,6 @@ class Response:
 
     __slots__ = ()
     name: ClassVar[str] = "unary"
-
-    def definition(self) -> dict[str, object]:
-        """Return what, besides the parameters, reports depend on."""
-        return {}
 
     @property
     def ones(self) -> int | None:
@@ -70,15 +66,6 @@ class Response:
     def epsilon_permanent(self, metric_type: MetricType, params: RapporParams) -> float:
         """Return the bound on what all reports ever made of one answer reveal."""
         return metric_type.epsilon_permanent(params)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.definition() == other.definition()
-
-    def __hash__(self) -> int:
-        return hash((self.name, repr(self.definition())))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.definition()})"
 
 
 class _Cells(Response):

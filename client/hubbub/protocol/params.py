@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from hubbub.protocol.errors import ParameterError
 
@@ -337,3 +337,23 @@ def _log_bound(factor: int, ratio: Fraction) -> float:
         bound = factor * quotient.ln().next_plus()
     nearest = float(bound)
     return nearest if Decimal(nearest) >= bound else math.nextafter(nearest, math.inf)
+
+
+class ByDefinition:
+    """Equal to another of its class if both have the same definition."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+
+    def definition(self) -> dict[str, object]:
+        """Return what, besides the parameters, reports depend on."""
+        return {}
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.definition() == other.definition()
+
+    def __hash__(self) -> int:
+        return hash((self.name, repr(self.definition())))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.definition()})"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsFloat, TypeVar
 
 from hubbub.protocol.errors import MetricError
+from hubbub.protocol.params import ByDefinition
 
 if TYPE_CHECKING:
     from typing import Self
@@ -32,11 +33,10 @@ class ListedValues(NamedTuple):
     ranked: bool = False
 
 
-class MetricType(ABC):
+class MetricType(ByDefinition, ABC):
     """One type of variable; two are equal if the same values give the same bits."""
 
     __slots__ = ()
-    name: ClassVar[str]
     keys: ClassVar[tuple[str, ...]] = ()
     optional_keys: ClassVar[tuple[str, ...]] = ()
 
@@ -56,10 +56,6 @@ class MetricType(ABC):
         if width is None:
             raise NotImplementedError(f"{self.name}: a type without categories has a filter size")
         return {"k": -(-width // 8) * 8, "h": 1, "m": 1}
-
-    def definition(self) -> dict[str, object]:
-        """Return what, besides the parameters, reports of this type depend on."""
-        return {}
 
     @abstractmethod
     def bits(self, value: Value, cohort: int, params: RapporParams) -> int:
@@ -116,15 +112,6 @@ class MetricType(ABC):
     ) -> int:
         """Return `bits`; a type whose bits are up to chance draws them with coins."""
         return self.bits(value, cohort, params)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.definition() == other.definition()
-
-    def __hash__(self) -> int:
-        return hash((self.name, repr(self.definition())))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.definition()})"
 
 
 def normal_form(text: str) -> str:
