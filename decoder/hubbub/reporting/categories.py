@@ -14,7 +14,6 @@ from hubbub.inference import (
     AnomalyReport,
     CategoryDecoding,
     FloatArray,
-    IntArray,
     KnownRates,
     NumberDecoding,
     NumberSummary,
@@ -55,6 +54,7 @@ from hubbub.reporting.wording import (
     privacy_section,
     provenance_section,
     repeats_findings,
+    shown_rows,
     title_of,
 )
 
@@ -159,12 +159,6 @@ def _headline(decoding: CategoryDecoding) -> str:
     return f"{largest}{', '.join(named)}; estimated {of}."
 
 
-def _shown_rows(decoding: CategoryDecoding) -> IntArray:
-    """Return the rows that people are shown."""
-    rows = np.arange(len(decoding.categories))
-    return rows[1:] if decoding.categories == BOOLEAN else rows
-
-
 def _sections(
     decoding: CategoryDecoding,
     columns: Mapping[str, Column],
@@ -190,7 +184,7 @@ def _shown_table(
 ) -> Table:
     """Return the largest categories, or buckets in their order."""
     ordinal = decoding.ordinal
-    rows = _shown_rows(decoding)
+    rows = shown_rows(decoding.categories)
     order = rows[np.argsort(-decoding.estimates.share[rows], kind="stable")]
     if detected_only:
         order = order[decoding.detected[order]]
@@ -301,7 +295,7 @@ def known_rates_finding(rates: KnownRates, cells: str = "categories") -> Finding
 
 def _shares(decoding: CategoryDecoding, columns: Mapping[str, Column]) -> Section:
     """Return all categories as a table, and the largest as a chart."""
-    chosen = _shown_rows(decoding)
+    chosen = shown_rows(decoding.categories)
     table = table_of(
         "Categories",
         [(visible(decoding.categories[i]),) for i in chosen.tolist()],

@@ -34,6 +34,7 @@ from hubbub.reporting.wording import (
     first_charts,
     percent,
     provenance_section,
+    shown_rows,
     title_of,
 )
 
@@ -59,7 +60,7 @@ def comparison_estimates(
     """Return both groups' shares side by side, their differences and their ratios."""
     found = (*comparison_findings(comparison, labels), *findings)
     columns = _columns(comparison)
-    rows = _shown_rows(comparison)
+    rows = shown_rows(comparison.names)
     order = rows[np.lexsort((rows, comparison.p_value[rows]))]
     table = _table(comparison, columns, order, len(order))
     page = Page(
@@ -110,7 +111,7 @@ def comparison_findings(
             ("control", "treatment"), labels, comparison.reports, strict=True
         )
     ]
-    differs = comparison.differs[_shown_rows(comparison)]
+    differs = comparison.differs[shown_rows(comparison.names)]
     count = int(np.count_nonzero(differs))
     rate = ERROR_RATES[comparison.correction]
     compared = f"{count:,} of {len(differs):,} rows at a {rate} of at most "
@@ -140,12 +141,6 @@ def ratio_finding(ratio: SampleRatio) -> Finding:
         "only show who is left"
     )
     return Finding("sample_ratio", "sample ratio", text, ratio.found, Level.WARNING)
-
-
-def _shown_rows(comparison: Comparison[Any]) -> IntArray:
-    """Return the rows that people are shown: of a boolean that of true alone."""
-    rows = np.arange(len(comparison.names))
-    return rows[1:] if tuple(comparison.names) == BOOLEAN else rows
 
 
 def _least_difference(comparison: Comparison[Any]) -> tuple[Finding, ...]:
@@ -230,7 +225,7 @@ def _table(
 
 def _headline(comparison: Comparison[Any]) -> str:
     """Return what differs most surely, in a sentence."""
-    rows = _shown_rows(comparison)
+    rows = shown_rows(comparison.names)
     changed = rows[comparison.differs[rows]]
     if not len(changed):
         return "No difference between the groups is seen."

@@ -632,6 +632,7 @@ def _changes_in_full(trends: Trends[Any], order: list[int]) -> Section:
 
 def _course(trends: Trends[Any], column: int, index: int, bound: float) -> TimeSeries:
     quantity, found = _quantity(trends), trends.found.changes[column]
+    sure = _sure(trends, column, bound)
     ends = [values[:, column] for values in (trends.share, trends.low, trends.high)]
     drawn = [*ends, trends.found.expected[:, column]]
     if quantity is _SHARE:
@@ -645,16 +646,15 @@ def _course(trends: Trends[Any], column: int, index: int, bound: float) -> TimeS
     known = share[~np.isnan(share)] / quantity.factor
     described = "Not estimated on any day."
     if len(known):
-        sure = "; ".join(describe_change(trends, each) for each in found if each.p_value <= bound)
-        described = f"{sure}." if sure else _NO_CHANGE
+        changed = "; ".join(describe_change(trends, each) for each in sure)
+        described = f"{changed}." if changed else _NO_CHANGE
         described += f" Daily estimates from {quantity.shown(known.min())} to "
         described += f"{quantity.shown(known.max())}."
         week = _week(trends, column)
         described += f" Monday to Sunday: {week}." if week else ""
     labels = Labels(f"course-{index}", _name(trends, column), described, y=quantity.word)
     header = ("day", "reports", quantity.word, "from", "to")
-    marks = _marked_days(each for each in found if each.p_value <= bound)
-    unsure = _marked_days(each for each in found if each.p_value > bound)
+    marks, unsure = _marked_days(sure), _marked_days(each for each in found if each.p_value > bound)
     return TimeSeries(
         labels, days, share, low, high, expected, marks, header, rows, quantity.unit, unsure
     )

@@ -12,16 +12,19 @@ import hashlib
 import json
 import math
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+
 from hubbub.inference import (
     AnomalyReport,
     Correction,
     Estimand,
+    IntArray,
     Misfit,
     RepeatedReports,
     RepeatSource,
@@ -159,6 +162,12 @@ def days_text(first: dt.date, last: dt.date) -> str:
     if first.year != last.year:
         start += f" {first:%Y}"
     return f"{start} to {last:%-d %B %Y}"
+
+
+def shown_rows(names: Sequence[str]) -> IntArray:
+    """Return the rows that people are shown: of a boolean that of true alone."""
+    rows = np.arange(len(names))
+    return rows[1:] if tuple(names) == BOOLEAN else rows
 
 
 def percent(share: float) -> str:

@@ -12,7 +12,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hubbub.decoder.watching.news import CHANGED, NEW, newly_changed, same_change, series_of
+from hubbub.decoder.watching.news import (
+    CHANGED,
+    NEW,
+    name_of,
+    newly_changed,
+    same_change,
+    series_of,
+)
 from hubbub.decoder.watching.options import WatchOptions
 from hubbub.decoder.watching.results import (
     BY_DAY,
@@ -197,9 +204,7 @@ def _course(
     own = np.array([each == name for each in names])
     days = [day for day, there in zip(rows["day"], own, strict=True) if there]
     places = {day: place for place, day in enumerate(days)}
-    changes: Sequence[Any] = next(
-        (each["changes"] for each in series if _name_of(each) == name), []
-    )
+    changes: Sequence[Any] = next((each["changes"] for each in series if name_of(each) == name), [])
     sure = [each for each in changes if each["sure"]]
     unit, word = ("%", "share") if is_share else ("", "estimate")
     form = "{:.3g}" + unit
@@ -224,10 +229,6 @@ def _course(
     )
 
 
-def _name_of(series: Mapping[str, Any]) -> str:
-    return str(series.get(series["kind"]) or series["kind"])
-
-
 def _largest(result: Result, series: Sequence[Any], followed: str | None) -> Table | None:
     """Return the largest rows of what was detected, as they are now; of a number all there is.
 
@@ -244,16 +245,14 @@ def _largest(result: Result, series: Sequence[Any], followed: str | None) -> Tab
     now = dict(zip(names, zip(*(rows[each] for each in columns), strict=True), strict=True))
     for each in series:
         shifts = [each for each in each["changes"] if each["sure"] and each["last"] is None]
-        if shifts and _name_of(each) in now:
+        if shifts and name_of(each) in now:
             level, error = shifts[-1]["after"], shifts[-1]["after_std_error"]
-            now[_name_of(each)] = (
-                level,
-                level - Z_CONFIDENCE * error,
-                level + Z_CONFIDENCE * error,
-            )
             if is_share:
                 low, high = share_interval(np.array([level]), np.array([error]))
-                now[_name_of(each)] = (level, float(low[0]), float(high[0]))
+                now[name_of(each)] = (level, float(low[0]), float(high[0]))
+            else:
+                half = Z_CONFIDENCE * error
+                now[name_of(each)] = (level, level - half, level + half)
     form, shown = ("{:.2%}", "share now") if is_share else ("{:.4g}", "now")
     places = list(range(len(names)))
     if is_share:

@@ -269,7 +269,7 @@ def newly_changed(
     day.
     """
     for each in series:
-        name = str(each.get(each["kind"]) or each["kind"])
+        name = name_of(each)
         for change in each["changes"]:
             rose = change["after"] > change["before"]
             known = any(
@@ -280,6 +280,11 @@ def newly_changed(
                 text = change["text"] if len(series) == 1 else f"{visible(name)}: {change['text']}"
                 value = {"name": name, "day": change["day"], "rose": rose}
                 yield Finding(CHANGED, "", text, value, Level.WARNING)
+
+
+def name_of(series: Document) -> str:
+    """Return the name of a series among the metadata of days one by one."""
+    return str(series.get(series["kind"]) or series["kind"])
 
 
 def same_change(day: str, other: str) -> bool:
