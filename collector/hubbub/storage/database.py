@@ -1,9 +1,8 @@
 """The seam below a store: a database's connections, transactions, errors, and space on disk.
 
-All that is the same in every database is written against this class and SQLAlchemy. Batch ids and
-segments, which a database may keep in tables of its own kind, are classes of their own
-(`batch_ids.BatchIds`, `segments.Segments`). Invariant: the message of an error comes from the
-database without the statement, its values, or the password in the address.
+All that is the same in every database is written against this class and SQLAlchemy. The tables of
+days, which each database keeps in its own way, are `days.Days`. Invariant: the message of an error
+comes from the database without the statement, its values, or the password in the address.
 """
 
 from __future__ import annotations

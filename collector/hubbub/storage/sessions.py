@@ -291,7 +291,7 @@ def _engine(
         "client_min_messages": "warning",
         "statement_timeout": f"{seconds}s",
         "default_transaction_read_only": "off" if writes else "on",
-        # `BatchIds.begin` must see what was committed while it waited, whatever the default is.
+        # `Days.begin` must see what was committed while it waited, whatever the default is.
         "default_transaction_isolation": "repeatable read" if reads_only else "read committed",
         # Or a frozen collector's transaction would keep others from what it has locked. A session
         # that reads locks little, and may rest between two segments.

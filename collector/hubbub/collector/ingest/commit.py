@@ -6,8 +6,8 @@ many wait. Invariants: `submit` returns only after the transaction that holds th
 committed; and no client learns from its wait whether another has sent. For slots end at
 fixed times, whoever sends; what "many" is, is drawn for each transaction, so that one batch
 more makes it come early with a chance of 1/`MOST_ENOUGH` more; and answers are given at fixed times
-again, so that how long a transaction takes doesn't show what else was in it. `access.admission`
-bounds how much may wait.
+again, so that how long a transaction takes doesn't show what else was in it. How much
+may wait is bounded by `serving.app`.
 """
 
 from __future__ import annotations
