@@ -1,13 +1,15 @@
 """Tasks for engines whose workers are other processes: what they do is theirs to import."""
 
+import datetime as dt
 import os
 import signal
 from pathlib import Path
 
 import numpy as np
 
+from factories import make_metric
 from hubbub.protocol import RapporParams, Records, record_width
-from hubbub.storage import write_records
+from hubbub.storage import Partition, write_day, write_definition
 
 DAYS = ("2026-11-01", "2026-11-02", "2026-11-03")
 
@@ -15,12 +17,14 @@ DAYS = ("2026-11-01", "2026-11-02", "2026-11-03")
 def write_export(folder: Path, params: RapporParams, reports: int = 30_000) -> str:
     """Write three days of random reports, several row groups each; return the store's address."""
     rng = np.random.default_rng(7)
-    width = record_width(params.k)
+    width, definition = record_width(params.k), make_metric(params=params).definition
     for day in DAYS:
         rows = rng.integers(0, 256, (reports, width), dtype=np.uint8)
         rows[:, :2] = rng.integers(0, params.m, reports, dtype=np.uint16)[:, None].view(np.uint8)
         parts = (Records(width, part.tobytes()) for part in np.array_split(rows, 4))
-        write_records(folder / f"metric=homepage/version=1/day={day}/part-0.parquet", width, parts)
+        partition = Partition("homepage", 1, dt.date.fromisoformat(day))
+        write_definition(folder, partition.key, definition)
+        write_day(folder, partition, definition, {"": parts}, {})
     return f"parquet:{folder}"
 
 

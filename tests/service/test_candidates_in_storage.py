@@ -105,14 +105,6 @@ def test_a_list_that_cannot_be_read_is_told(lists, through_proxy):
     with pytest.raises(CandidateError, match="expected a Parquet file"):
         read_list(f"{PLACE}/wrong/x.parquet")
 
-    def replace(method: str, _path: str):
-        if method == "GET":
-            through_proxy.trouble = lambda _method, _path: None
-            resolve(f"{PLACE}/a-0.txt").write_bytes(b"x" * 100 + b"\n" * 20_000)
-
-    through_proxy.trouble = replace
-    with pytest.raises(CandidateError, match="changed while it was read"):
-        read_list(f"{PLACE}/a-0.txt")
     through_proxy.trouble = lambda method, _path: Fault.CUT_ANSWER if method == "GET" else None
     with pytest.raises(CandidateError, match=r"a-0.txt: the server can't be reached"):
         read_list(f"{PLACE}/a-0.txt")

@@ -17,7 +17,6 @@ from hubbub.storage.errors import (
 from hubbub.storage.exports import (
     MANIFEST as MANIFEST,
     SCHEME as SCHEME,
-    Manifest as Manifest,
     ParquetReader as ParquetReader,
     Partition as Partition,
     ReportFile as ReportFile,
@@ -31,6 +30,8 @@ from hubbub.storage.exports import (
     read_manifest as read_manifest,
     report_files as report_files,
     require_reports as require_reports,
+    write_day as write_day,
+    write_definition as write_definition,
 )
 from hubbub.storage.importing import (
     CHUNK_BYTES as CHUNK_BYTES,
@@ -42,7 +43,6 @@ from hubbub.storage.importing import (
 from hubbub.storage.locations import (
     SCHEMES as SCHEMES,
     Address as Address,
-    FileStamp as FileStamp,
     Location as Location,
     open_unpacked as open_unpacked,
     resolve as resolve,
@@ -56,13 +56,12 @@ from hubbub.storage.maintenance import (
 )
 from hubbub.storage.mixing import BulkShuffle as BulkShuffle
 from hubbub.storage.parquet import (
-    count_rows as count_rows,
     open_parquet as open_parquet,
     read_columns as read_columns,
     read_counts_file as read_counts_file,
-    read_layout as read_layout,
     read_records as read_records,
     require_pyarrow as require_pyarrow,
+    row_groups as row_groups,
     write_records as write_records,
 )
 from hubbub.storage.postgresql import LOCK_ALL_DAYS as LOCK_ALL_DAYS

@@ -8,17 +8,15 @@ that a copy is known wherever it is.
 A day's `_manifest.json` lists its files: object storage has no renaming, so an export writes
 files under new names and then the manifest, in one request that replaces the earlier one. Until
 then the old files are the day, and from then on the new ones. What a killed export left is named
-nowhere, and deleted by the next one. Days without a manifest, as other programs write them, are
-what Hive's readers see there. Invariants: a file is complete before a manifest names it; a name is
-never used twice; a day's reports are in a uniformly random order, so nothing shows which came
-together; each day is read as one export left it, or its reading ends in an error.
+nowhere, and deleted by the next one. Invariants: a file is complete before a manifest names it; a
+name is never used twice; a day's reports are in a uniformly random order, so nothing shows which
+came together; each day is read as one export left it, or its reading ends in an error.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import itertools
 import json
 import re
 import secrets
@@ -34,13 +32,12 @@ from collections.abc import (
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from hubbub.protocol import KeptCounts, Metric, is_slice, metric_name, record_width
+from hubbub.protocol import KeptCounts, Metric, Records, is_slice, metric_name, record_width
 from hubbub.storage.errors import MissingFileError, ReportFileError, StoreError
 from hubbub.storage.locations import Address, Location, resolve
 from hubbub.storage.parquet import (
-    count_rows,
     read_counts_file,
     read_metadata,
     read_records,
@@ -49,7 +46,7 @@ from hubbub.storage.parquet import (
     write_records,
 )
 from hubbub.storage.reports import MetricVersion, Reader, StoredCounts, StoredRecords
-from hubbub.storage.slices import SliceSizes, Where, added, pools
+from hubbub.storage.slices import SliceSizes, added, pools
 
 if TYPE_CHECKING:
     from hubbub.storage import Store
@@ -63,11 +60,10 @@ BLOCK_BYTES = 2**22
 """About how much is shuffled at a time."""
 
 _FORMAT = 1  # of a manifest; others are refused
-_READINGS = 5  # each meets another replacement only if the file is written all the time
 _AT_ONCE = 16  # manifests fetched at once: their time is that of a round trip each
-_PART = re.compile(r"part-[0-9a-f]{16}\.parquet")
-_COUNTS = re.compile(r"_counts-[0-9a-f]{16}\.pq")
-_UNFINISHED = re.compile(rf"\.({_PART.pattern}|{_COUNTS.pattern}|_manifest\.json)\.[0-9a-f]{{16}}")
+_DATA = r"part-[0-9a-f]{16}\.parquet|_counts-[0-9a-f]{16}\.pq"
+# With the temporary names of files on a disk, as a killed export leaves them.
+_WRITTEN = re.compile(rf"{_DATA}|\.({_DATA}|{MANIFEST})\.[0-9a-f]{{16}}")
 _PARTITION = re.compile(
     r"metric=([a-z][a-z0-9_-]{0,63})/version=([1-9][0-9]{0,9})/day=(\d{4}-\d\d-\d\d)"
 )
@@ -95,7 +91,8 @@ class ReportFile(NamedTuple):
     """A file of reports, or of counts of forgotten ones.
 
     None is what isn't known: `partition` if neither the file nor its directories name one,
-    `reports` and `size` without a manifest, and `definition`, the digest of how they were made.
+    `reports` and `size` without a manifest, and `definition`, the digest of how they were made, if
+    the file doesn't say.
     """
 
     path: Location
@@ -137,143 +134,99 @@ def export_of(address: Address) -> Location:
 # Manifests: which files are a day.
 
 
-class Manifest(NamedTuple):
-    """The files of a day, and the digest of how their reports were made."""
-
-    definition: str
-    files: tuple[ReportFile, ...]
-
-    def as_json(self) -> bytes:
-        """Return what is written."""
-        files = [
-            {"name": file.path.name, "reports": file.reports, "bytes": file.size}
-            | ({"slice": file.slice} if file.slice else {})
-            for file in self.files
-        ]
-        document = {"format": _FORMAT, "definition": self.definition, "files": files}
-        return json.dumps(document, indent=1).encode() + b"\n"
-
-    @classmethod
-    def from_json(cls, folder: Location, data: bytes) -> Self:
-        """Return the manifest of a folder that was written so, or raise ValueError."""
-        document = json.loads(data)
-        if not isinstance(document, dict) or document.get("format") != _FORMAT:
-            raise ValueError(f"format: expected {_FORMAT}, which this version of hubbub reads")
-        partition, files = partition_of(folder / MANIFEST), []
-        try:
-            definition = str(document["definition"])
-            for found in document["files"]:
-                name, reports, size = str(found["name"]), int(found["reports"]), int(found["bytes"])
-                counts, text = _COUNTS.fullmatch(name) is not None, str(found.get("slice", ""))
-                if not _needs_manifest(name) or min(reports, size) < 0:
-                    raise ValueError(f"file {name!r}: expected a name and numbers of an export")
-                if not is_slice(text):
-                    raise ValueError(f"slice {text!r}: expected one like platform=mac")
-                path = folder / name
-                files.append(ReportFile(path, partition, counts, reports, size, definition, text))
-        except (LookupError, TypeError) as error:
-            raise ValueError(
-                "expected a definition, and files with name, reports and bytes"
-            ) from error
-        return cls(definition, tuple(files))
-
-
-def _needs_manifest(name: str) -> bool:
-    return bool(_PART.fullmatch(name) or _COUNTS.fullmatch(name))
-
-
-def read_manifest(folder: Location) -> Manifest | None:
-    """Return the manifest of a day, or None if there is none."""
+def read_manifest(folder: Location) -> tuple[ReportFile, ...]:
+    """Return the files of a day (raises `MissingFileError` if there is no manifest)."""
     path = folder / MANIFEST
-    for attempt in itertools.count(1):
-        try:
-            return Manifest.from_json(folder, path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            # Pyarrow asks for an object's length before its bytes: one that is replaced in between
-            # is cut off, or followed by rubbish.
-            if path.is_local or attempt == _READINGS:
-                raise ReportFileError(f"{path}: {error}") from error
-    raise AssertionError
+    partition, files = partition_of(path), []
+    try:
+        document = json.loads(path.read_bytes())
+        if document["format"] != _FORMAT:
+            raise ValueError(f"format: expected {_FORMAT}, which this version of hubbub reads")
+        for found in document["files"]:
+            name, reports, size = str(found["name"]), int(found["reports"]), int(found["bytes"])
+            if not re.fullmatch(_DATA, name) or min(reports, size) < 0:
+                raise ValueError(f"file {name!r}: expected a name and numbers of an export")
+            text = _checked_slice(found.get("slice", ""))
+            counts = name.startswith("_counts-")
+            files.append(ReportFile(folder / name, partition, counts, reports, size, None, text))
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{path}: no such file") from error
+    except (LookupError, TypeError, ValueError) as error:
+        raise ReportFileError(f"{path}: {error}; expected the manifest of an export") from error
+    return tuple(files)
 
 
-def commit(folder: Location, manifest: Manifest) -> None:
-    """Make a manifest's files the day, and delete what others there are of it.
+def _checked_slice(text: object) -> str:
+    if not isinstance(text, str) or not is_slice(text):
+        raise ValueError(f"slice {text!r}: expected one like platform=mac")
+    return text
 
-    Raises `ReportFileError` if another export of the day took files away at the same time.
-    """
-    (folder / MANIFEST).write_bytes(manifest.as_json())
-    named = {file.path.name for file in manifest.files}
-    found = folder.entries()
-    is_whole = named <= set(found)
-    replaced = [
-        name
-        for name in found
-        if (_needs_manifest(name) or _UNFINISHED.fullmatch(name)) and name not in named
+
+def commit(folder: Location, files: Iterable[ReportFile]) -> None:
+    """Make files the day, by its manifest, and delete what others there are of it."""
+    listed = [
+        {"name": file.path.name, "reports": file.reports, "bytes": file.size}
+        | ({"slice": file.slice} if file.slice else {})
+        for file in files
     ]
-    if is_whole and replaced:
-        for name in replaced:
+    document = json.dumps({"format": _FORMAT, "files": listed}, indent=1)
+    (folder / MANIFEST).write_bytes(document.encode() + b"\n")
+    named = {file["name"] for file in listed}
+    for name in folder.entries():
+        if _WRITTEN.fullmatch(name) and name not in named:
             (folder / name).remove()
-        # Two exports at once may each have deleted the other's files: at least one of them sees
-        # it, because each writes its manifest before it looks, and looks again after it deleted.
-        is_whole = read_manifest(folder) == manifest and named <= set(folder.entries())
-    if not is_whole:
-        raise ReportFileError(
-            f"{folder}: another export wrote this day at the same time; run one of them again, "
-            "alone"
-        )
 
 
 # Definitions: how a version's reports were made.
-
-
-def definition_digest(definition: Mapping[str, object]) -> str:
-    """Return the digest by which manifests and files name a definition."""
-    return hashlib.sha256(_shown(definition).encode()).hexdigest()
 
 
 def _shown(definition: Mapping[str, object]) -> str:
     return json.dumps(definition, sort_keys=True)
 
 
-def read_definition(directory: Location, key: MetricVersion) -> dict[str, object] | None:
-    """Return how a version's reports were made, or None if there is no such file."""
-    path = directory / _version_path(key) / DEFINITION
-    try:
-        found = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise ReportFileError(f"{path}: {error}; expected JSON") from error
-    if not isinstance(found, dict):
-        raise ReportFileError(f"{path}: expected a JSON object")
-    return found
+def _digest(definition: Mapping[str, object]) -> str:
+    return hashlib.sha256(_shown(definition).encode()).hexdigest()
 
 
-def _require_definition(
+def has_definition(
     directory: Location, key: MetricVersion, definition: Mapping[str, object], whose: str
 ) -> bool:
-    """Return whether there is a definition, which must be the given one."""
-    there = read_definition(directory, key)
+    """Return whether a version's definition is there; it must be the given one."""
+    path = directory / _version_path(key) / DEFINITION
+    try:
+        there = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return False
+    except ValueError as error:
+        raise ReportFileError(f"{path}: {error}; expected JSON") from error
     # Through JSON, because only then do lists and numbers compare as they were written.
-    if there is not None and there != json.loads(_shown(definition)):
+    if there != json.loads(_shown(definition)):
         raise ReportFileError(
-            f"{directory / _version_path(key) / DEFINITION}: reports were made with "
-            f"{_shown(there)}, but the {whose} has {_shown(definition)}"
+            f"{path}: reports were made with {_shown(there)}, but the {whose} has "
+            f"{_shown(definition)}"
         )
-    return there is not None
+    return True
+
+
+def write_definition(
+    address: Address, key: MetricVersion, definition: Mapping[str, object]
+) -> None:
+    """Write how a version's reports are made, if that isn't there yet (raises if it differs)."""
+    directory = resolve(address)
+    if not has_definition(directory, key, definition, "store"):
+        path = directory / _version_path(key) / DEFINITION
+        path.write_bytes(_shown(definition).encode() + b"\n")
 
 
 def check_definition(address: Address, metric: Metric) -> None:
     """Raise ReportFileError if a metric's reports below a directory were made in another way."""
     key = MetricVersion(metric.name, metric.version)
-    _require_definition(resolve(address), key, metric.definition, "registry")
+    has_definition(resolve(address), key, metric.definition, "registry")
 
 
 def check_made_so(file: ReportFile, definition: Mapping[str, object]) -> None:
-    """Raise ReportFileError if a file's reports were made in another way, as far as is known."""
-    if file.definition not in {None, definition_digest(definition)}:
+    """Raise ReportFileError if a file says that its reports were made in another way."""
+    if file.definition not in {None, _digest(definition)}:
         raise ReportFileError(
             f"{file.path}: its reports were made in another way than {_shown(definition)}"
         )
@@ -282,55 +235,27 @@ def check_made_so(file: ReportFile, definition: Mapping[str, object]) -> None:
 # Finding files.
 
 
-class Folder(NamedTuple):
-    """A directory of report files, as it was listed: those that count if there is no manifest."""
-
-    location: Location
-    paths: tuple[Location, ...]
-    has_manifest: bool
-
-    def read(self) -> tuple[ReportFile, ...]:
-        """Return the files that count, by the manifest as it is now."""
-        manifest = read_manifest(self.location) if self.has_manifest else None
-        return manifest.files if manifest else tuple(map(report_file, self.paths))
-
-
-def report_folders(directory: Location) -> Iterator[Folder]:
-    """Yield the directories, this one or below, that hold files of reports or manifests, in order.
-
-    Names that begin with `_` or `.` are no data: definitions, and files still being written.
-    """
-    depth = len(directory.path.parts)
-    for location, found in itertools.groupby(directory.files(), lambda file: file.parent):
-        if any(part[0] in "._" for part in location.path.parts[depth:]):
-            continue
-        files = list(found)
-        data = tuple(file for file in files if _is_foreign(file.name))
-        has_manifest = any(file.name == MANIFEST for file in files)
-        if data or has_manifest:
-            yield Folder(location, data, has_manifest)
-
-
-def _is_foreign(name: str) -> bool:
-    return name.endswith(".parquet") and name[0] not in "._" and not _PART.fullmatch(name)
-
-
 def report_file(path: Location) -> ReportFile:
     """Return a file by its own name, with its metadata."""
     about = read_metadata(path) if path.name.endswith((".parquet", ".pq")) else {}
-    slice_ = about.get("slice", "")
-    if not is_slice(slice_):
-        raise ReportFileError(f"{path}: slice {slice_!r}: expected one like platform=mac")
+    try:
+        text = _checked_slice(about.get("slice", ""))
+    except ValueError as error:
+        raise ReportFileError(f"{path}: {error}") from error
     # Its own word first: a copy may be in another day's folder, and have another name.
     partition = _parse_partition(about.get("partition", "")) or partition_of(path)
-    counts = "set_bits" in about or _COUNTS.fullmatch(path.name) is not None
-    return ReportFile(path, partition, counts, definition=about.get("definition"), slice=slice_)
+    definition = about.get("definition")
+    return ReportFile(path, partition, "set_bits" in about, definition=definition, slice=text)
 
 
 def report_files(address: Address) -> Iterator[ReportFile]:
-    """Yield the files below a directory that count, in order: of reports, and of counts."""
-    for folder in report_folders(resolve(address)):
-        yield from folder.read()
+    """Yield the files of the days below a directory, in order: of reports, and of counts."""
+    for folder in _days_in(resolve(address)):
+        yield from read_manifest(folder)
+
+
+def _days_in(directory: Location) -> list[Location]:
+    return [file.parent for file in directory.files() if file.name == MANIFEST]
 
 
 # Writing.
@@ -358,25 +283,6 @@ async def plan_export(
     return sorted(plan)
 
 
-def _check_target(directory: Location, partitions: Iterable[Partition]) -> None:
-    """Refuse to export into a directory that holds anything but an export."""
-    if directory.size() is not None:
-        raise ReportFileError(f"{directory}: is a file; expected a directory")
-    for name in directory.entries():
-        if not name.startswith(("metric=", "_", ".")):
-            raise ReportFileError(
-                f"{directory}: holds {name!r}, which isn't an export; expected a new or empty "
-                "directory, or an earlier export's"
-            )
-    for partition in partitions:
-        folder = directory / partition.path
-        for name in filter(_is_foreign, folder.entries()):
-            raise ReportFileError(
-                f"{folder / name}: would be read along with the exported reports; expected no "
-                "other Parquet files in a partition"
-            )
-
-
 async def export_partitions(
     store: Store,
     address: Address,
@@ -396,24 +302,27 @@ async def export_partitions(
 
     require_pyarrow()
     directory = resolve(address)
-    _check_target(directory, plan)
+    if directory.size() is not None:
+        raise ReportFileError(f"{directory}: is a file; expected a directory")
+    for name in directory.entries():
+        if not name.startswith(("metric=", "_", ".")):
+            raise ReportFileError(
+                f"{directory}: holds {name!r}, which isn't an export; expected a new or empty "
+                "directory, or an earlier export's"
+            )
     expected = [await store.count(it.key, it.day, it.day) for it in plan]
     done = 0
     declared = {MetricVersion(it.metric, it.version): it for it in await store.declared()}
     spool = Path(directory.path) if directory.is_local else None
+    for key in {partition.key: None for partition in plan}:
+        write_definition(directory, key, declared[key].definition)
     for partition, reports in zip(plan, expected, strict=True):
-        definition = declared[partition.key].definition
-        if not _require_definition(directory, partition.key, definition, "store"):
-            path = directory / _version_path(partition.key) / DEFINITION
-            path.write_bytes(_shown(definition).encode() + b"\n")
-        width, digest = record_width(int(str(definition["k"]))), definition_digest(definition)
-        folder = directory / partition.path
+        version = declared[partition.key]
         sizes = (await store.slices(partition.key, partition.day, partition.day)).get(partition.day)
-        goes = pools(declared[partition.key], sizes or {})
+        goes = pools(version, sizes or {})
         pooled = set(goes.values())
         shuffles: dict[str, BulkShuffle] = {}
         kept: dict[str, KeptCounts] = {}
-        files: list[ReportFile] = []
         with ExitStack() as stack:
             of_day = store.contents(partition.key, partition.day, partition.day)
             async with aclosing(of_day) as contents:
@@ -426,34 +335,42 @@ async def export_partitions(
                         done += stored.kept.total
                     else:
                         if text not in shuffles:
-                            shuffle = BulkShuffle(width, reports, spool, block_bytes)
+                            shuffle = BulkShuffle(version.width, reports, spool, block_bytes)
                             shuffles[text] = stack.enter_context(shuffle)
                         shuffles[text].add(stored.records)
-                        done += len(stored.records) // width
+                        done += len(stored.records) // version.width
                     progress(done, sum(expected))
-            for text in sorted(shuffles) if shuffles or kept else [""]:
-                path, about = folder / _new_name("part-{}.parquet"), _about(partition, digest, text)
-                blocks = shuffles[text].blocks() if shuffles else iter(())
-                written = write_records(path, width, blocks, about)
-                size = path.size() or 0
-                files.append(ReportFile(path, partition, False, written, size, digest, text))
-        for text, counts in sorted(kept.items()):
-            path = folder / _new_name("_counts-{}.pq")
-            write_counts(path, counts, _about(partition, digest, text))
-            size = path.size() or 0
-            files.append(ReportFile(path, partition, True, counts.total, size, digest, text))
-        # One step for both: what has become counts since an earlier export is never there twice.
-        commit(folder, Manifest(digest, tuple(files)))
-        for file in files:
-            yield file
+            blocks = {text: shuffle.blocks() for text, shuffle in sorted(shuffles.items())}
+            for file in write_day(directory, partition, version.definition, blocks, kept):
+                yield file
 
 
-def _new_name(form: str) -> str:
-    return form.format(secrets.token_hex(8))
+def write_day(
+    address: Address,
+    partition: Partition,
+    definition: Mapping[str, object],
+    blocks: Mapping[str, Iterable[Records]],
+    kept: Mapping[str, KeptCounts],
+) -> list[ReportFile]:
+    """Write the shuffled reports of a day, and counts of forgotten ones, by slice."""
+    width, folder = record_width(int(str(definition["k"]))), resolve(address) / partition.path
+    files: list[ReportFile] = []
 
+    def new_file(form: str, text: str) -> tuple[Location, dict[str, str]]:
+        about = {"partition": str(partition.path), "definition": _digest(definition), "slice": text}
+        return folder / form.format(secrets.token_hex(8)), about
 
-def _about(partition: Partition, definition: str, slice_: str) -> dict[str, str]:
-    return {"partition": str(partition.path), "definition": definition, "slice": slice_}
+    for text, of_slice in blocks.items():
+        path, about = new_file("part-{}.parquet", text)
+        written = write_records(path, width, of_slice, about)
+        files.append(ReportFile(path, partition, False, written, path.size(), slice=text))
+    for text, counts in sorted(kept.items()):
+        path, about = new_file("_counts-{}.pq", text)
+        write_counts(path, counts, about)
+        files.append(ReportFile(path, partition, True, counts.total, path.size(), slice=text))
+    # One step for both: what has become counts since an earlier export is never there twice.
+    commit(folder, files)
+    return files
 
 
 # Reading.
@@ -462,18 +379,16 @@ def _about(partition: Partition, definition: str, slice_: str) -> dict[str, str]
 class ParquetReader(Reader):
     """An exported directory, read as the decoder reads a store.
 
-    It is listed once. A day that is exported again meanwhile is read as it was or as it is then; if
-    it changes while it is being read, that ends in an error.
+    It is listed once, and each manifest is read once. If a day is exported again meanwhile, and its
+    files are gone, reading it ends in an error.
 
     Raises `StoreError` if there is no such directory, or no pyarrow to read it.
     """
 
     def __init__(self, directory: Address) -> None:
-        self.where: Where | None = None
         self._directory = resolve(directory)
-        self._listed: dict[str, dict[Partition, Folder]] = {}
+        self._listed: dict[str, dict[Partition, Location]] = {}
         self._read: dict[Partition, tuple[ReportFile, ...]] = {}
-        self._definitions: dict[MetricVersion, Mapping[str, object]] = {}
         require_pyarrow()
         if not self._directory.is_folder():
             raise StoreError(
@@ -483,143 +398,96 @@ class ParquetReader(Reader):
 
     async def check(self, metric: Metric) -> None:
         """Raise StoreError if this metric's reports were made with other parameters."""
-        check_definition(self._directory, metric)
-        # Manifests must agree, even if the version's own file was lost.
-        self._definitions[MetricVersion(metric.name, metric.version)] = metric.definition
+        key = MetricVersion(metric.name, metric.version)
+        is_there = has_definition(self._directory, key, metric.definition, "registry")
+        if not is_there and metric.version in await self.versions(metric.name):
+            path = self._directory / _version_path(key) / DEFINITION
+            raise ReportFileError(f"{path}: no such file; expected how the reports were made")
 
     async def contents(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
         """Yield records, end to end, and counts, days `since` to `until` included."""
-        for partition in self._days(key, since, until):
-            has_begun = False
-            for attempt in itertools.count():
-                files = self._files(partition)
-                try:
-                    for stored in self._contents(partition, files):
-                        has_begun = True
-                        yield stored
-                    break
-                except MissingFileError as error:
-                    # Exported again since its manifest was read: if nothing of it was used, the new
-                    # one is as good.
-                    del self._read[partition]
-                    if has_begun or attempt or self._files(partition) == files:
-                        raise deleted_meanwhile(error) from error
-
-    async def count(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> int:
-        """Return the number of reports, kept or counted, days `since` to `until` included."""
-        return sum(map(_reports, self.files(key, since, until)))
-
-    async def last_counted(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> dt.date | None:
-        """Return the last of the days `since` to `until` with counts of forgotten reports."""
-        found = self.files(key, since, until)
-        days = (file.partition.day for file in found if file.only_counts and file.partition)
-        return max(days, default=None)
+        for file in self.files(key, since, until):
+            day, found = _day_of(file), 0
+            try:
+                if file.only_counts:
+                    kept = read_counts_file(file.path)
+                    found = kept.total
+                    yield StoredCounts(day, kept, file.slice)
+                else:
+                    for records in read_records(file.path):
+                        found += records.reports
+                        yield StoredRecords(day, records.data, file.slice)
+            except MissingFileError as error:
+                raise deleted_meanwhile(error) from error
+            require_reports(file, found)
 
     async def slices(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> SliceSizes:
         """Return the number of reports of each slice, whichever this reads, by day."""
-        days = self._days(key, since, until)
-        return added(
-            (day.day, file.slice, _reports(file)) for day in days for file in self._all_files(day)
-        )
+        return _sizes(self._all_files(key, since, until))
+
+    async def counted_slices(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> set[tuple[dt.date, str]]:
+        """Return the days and slices that have counts of forgotten reports."""
+        files = self._all_files(key, since, until)
+        return {(_day_of(file), file.slice) for file in files if file.only_counts}
 
     async def versions(self, metric: str) -> list[int]:
         """Return the versions of a metric for which there are reports, or counts of them."""
-        return sorted({partition.version for partition in self._folders(metric)})
-
-    async def days(self, key: MetricVersion) -> list[dt.date]:
-        """Return the UTC days on which there are reports, or counts of them."""
-        days = self._days(key, None, None)
-        return [day.day for day in days if self.where is None or self._files(day)]
+        return sorted({partition.version for partition in self._days(metric)})
 
     def files(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> list[ReportFile]:
-        """Return the files of the days `since` to `until` that count, by day."""
-        days = self._days(key, since, until)
-        if not self._directory.is_local:
-            unread = [day for day in days if day not in self._read]
-            with ThreadPoolExecutor(_AT_ONCE, "manifest") as pool:
-                self._read.update(zip(unread, pool.map(self._all_files, unread), strict=True))
-        return [file for day in days for file in self._files(day)]
+        """Return the files of the days `since` to `until` that are read, by day."""
+        files = self._all_files(key, since, until)
+        if self.where is None:
+            return files
+        chosen = self.where.chosen(_sizes(files))
+        return [file for file in files if (_day_of(file), file.slice) in chosen]
 
-    def _folders(self, metric: str) -> dict[Partition, Folder]:
+    def _days(self, metric: str) -> dict[Partition, Location]:
         if metric not in self._listed:
             self._listed[metric] = {
                 partition: folder
-                for folder in report_folders(self._directory / f"metric={metric}")
-                if (partition := partition_of(folder.location / MANIFEST))
+                for folder in _days_in(self._directory / f"metric={metric}")
+                if (partition := partition_of(folder / MANIFEST))
             }
         return self._listed[metric]
 
-    def _days(
+    def _all_files(
         self, key: MetricVersion, since: dt.date | None, until: dt.date | None
-    ) -> list[Partition]:
-        return sorted(
+    ) -> list[ReportFile]:
+        folders = self._days(key.metric)
+        days = sorted(
             partition
-            for partition in self._folders(key.metric)
+            for partition in folders
             if partition.key == key
             and (since or partition.day) <= partition.day <= (until or partition.day)
         )
+        unread = [day for day in days if day not in self._read]
+        with ThreadPoolExecutor(_AT_ONCE, "manifest") as pool:
+            found = pool.map(read_manifest, [folders[day] for day in unread])
+            self._read.update(zip(unread, found, strict=True))
+        return [file for day in days for file in self._read[day]]
 
-    def _files(self, partition: Partition) -> tuple[ReportFile, ...]:
-        files = self._all_files(partition)
-        if self.where is None:
-            return files
-        rows = ((partition.day, file.slice, _reports(file)) for file in files)
-        chosen = self.where.chosen(added(rows))
-        return tuple(file for file in files if (partition.day, file.slice) in chosen)
 
-    def _all_files(self, partition: Partition) -> tuple[ReportFile, ...]:
-        if partition not in self._read:
-            files = self._folders(partition.metric)[partition].read()
-            definition = self._definition(partition.key)
-            for file in files:
-                if file.partition != partition:
-                    own = file.partition and file.partition.path
-                    raise ReportFileError(f"{file.path}: its reports are of {own}")
-                if definition:
-                    check_made_so(file, definition)
-            self._read[partition] = files
-        return self._read[partition]
+def _day_of(file: ReportFile) -> dt.date:
+    return cast("Partition", file.partition).day  # a reader's files have one
 
-    def _definition(self, key: MetricVersion) -> Mapping[str, object]:
-        if key not in self._definitions:
-            self._definitions[key] = read_definition(self._directory, key) or {}
-        return self._definitions[key]
 
-    def _contents(
-        self, partition: Partition, files: Iterable[ReportFile]
-    ) -> Iterator[StoredRecords | StoredCounts]:
-        k = self._definition(partition.key).get("k")
-        for file in files:
-            found = 0
-            if file.only_counts:
-                kept = read_counts_file(file.path)
-                found = kept.total
-                yield StoredCounts(partition.day, kept, file.slice)
-            else:
-                for records in read_records(file.path, k if isinstance(k, int) else None):
-                    found += records.reports
-                    yield StoredRecords(partition.day, records.data, file.slice)
-            require_reports(file, found)
+def _sizes(files: Iterable[ReportFile]) -> SliceSizes:
+    return added((_day_of(file), file.slice, file.reports or 0) for file in files)
 
 
 def require_reports(file: ReportFile, found: int) -> None:
     """Raise ReportFileError if a file holds another number of reports than its manifest says."""
     if file.reports not in {None, found}:
         raise ReportFileError(f"{file.path}: {found:,} reports; its manifest says {file.reports:,}")
-
-
-def _reports(file: ReportFile) -> int:
-    return count_rows(file.path) if file.reports is None else file.reports
 
 
 def deleted_meanwhile(error: MissingFileError) -> MissingFileError:

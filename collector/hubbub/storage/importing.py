@@ -29,11 +29,12 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from hubbub.protocol import COHORT_BYTES, Metric, RapporParams, Records, Registry, record_width
 from hubbub.storage.errors import MissingFileError, ReportFileError
 from hubbub.storage.exports import (
+    DEFINITION,
     Partition,
     ReportFile,
-    check_definition,
     check_made_so,
     export_of,
+    has_definition,
     report_file,
     report_files,
 )
@@ -87,9 +88,9 @@ def find_sources(
     """
     sources = []
     for path in map(resolve, addresses):
-        is_folder = path.is_folder()
         if path.is_local and not path.exists():
             raise MissingFileError(f"{path}: no such file or folder")
+        is_folder = path.is_folder()
         files = list(report_files(path)) if is_folder else [report_file(path)]
         chosen = [
             file
@@ -99,15 +100,10 @@ def find_sources(
         ]
         if not chosen:
             wanted = f"metric={metric or 'NAME'}/version=N/day={day or 'DAY'}"
-            raise ReportFileError(f"{path}: holds no Parquet files of {wanted}")
+            raise ReportFileError(f"{path}: holds no exported days of {wanted}")
         for file in chosen:
             if file.partition:
                 sources.append(_source_in_export(file, file.partition, registry))
-            elif is_folder:
-                raise ReportFileError(
-                    f"{file.path}: expected to lie in metric=NAME/version=N/day=DAY; import it by "
-                    "its own name, with --metric and --day"
-                )
             elif metric is None or day is None:
                 raise ReportFileError(
                     f"{path}: doesn't say what it holds; --metric and --day are needed"
@@ -127,7 +123,13 @@ def _source_in_export(file: ReportFile, partition: Partition, registry: Registry
             f"{file.path}: reports of version {partition.version}; the registry has "
             f"{metric.name} version {metric.version}: import them with a registry of that time"
         )
-    check_definition(export_of(file.path), metric)
+    key = MetricVersion(metric.name, metric.version)
+    directory = export_of(file.path)
+    if not has_definition(directory, key, metric.definition, "registry") and not file.definition:
+        raise ReportFileError(
+            f"{file.path}: nothing says how its reports were made; expected a "
+            f"{DEFINITION} next to its days"
+        )
     check_made_so(file, metric.definition)
     return ImportSource(
         file.path, metric, partition.day, only_counts=file.only_counts, slice=file.slice

@@ -21,7 +21,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO, NamedTuple, cast
+from typing import IO, Any, BinaryIO, cast
 from urllib.parse import unquote
 
 from hubbub.storage.errors import StorageError, StoreError
@@ -46,13 +46,6 @@ _REMOTE = re.compile(
     r"\.core\.windows\.net(?P<below>/[^?]*)?",
     re.DOTALL,
 )
-
-
-class FileStamp(NamedTuple):
-    """Changes when a file is written again: its bytes, and the nanosecond."""
-
-    size: int
-    changed: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -154,16 +147,6 @@ class Location:
         with contextlib.suppress(FileNotFoundError), storage_errors(self):
             filesystem.delete_file(path)
 
-    def stamp(self) -> FileStamp:
-        """Return what changes when a file is written again."""
-        if not self.root:
-            status = self._local.stat()
-            return FileStamp(status.st_size, status.st_mtime_ns)
-        info = self._info()
-        if info.size is None:
-            raise _no_object(self)
-        return FileStamp(info.size, info.mtime_ns or 0)
-
     def size(self) -> int | None:
         """Return the number of bytes of a file, or None if there is none."""
         if not self.root:
@@ -187,10 +170,6 @@ class Location:
             return sorted(Location("", PurePosixPath(it)) for it in found if it.is_file())
         names = (info.path for info in self._select(recursive) if info.size is not None)
         return sorted(Location(self.root, PurePosixPath(name.partition("/")[2])) for name in names)
-
-    def file_names(self) -> list[str]:
-        """Return the names of the files in a folder, in order; none if it is missing."""
-        return sorted(file.name for file in self.files(recursive=False))
 
     def entries(self) -> list[str]:
         """Return the names of files and folders in a folder, in order; none if it is missing."""
@@ -343,8 +322,9 @@ def storage_errors(location: Location) -> Iterator[None]:
         found = _FAULT.search(str(error))
         if isinstance(error, FileNotFoundError) or (found and found[1] in _GONE):
             raise _no_object(location) from error
-        if found and found[4].startswith(_CUT_OFF):
-            location.stamp()  # which is refused in words, or finds no object
+        # Asked again for less, it is refused in words, or there is no object.
+        if found and found[4].startswith(_CUT_OFF) and location.size() is None:
+            raise _no_object(location) from error
         raise StorageError(f"{location}: {_describe(error)}") from error
 
 

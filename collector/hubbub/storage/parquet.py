@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from hubbub.protocol import (
     table,
 )
 from hubbub.storage.errors import MissingFileError, ReportFileError
-from hubbub.storage.locations import Address, FileStamp, Location, require, resolve, storage_errors
+from hubbub.storage.locations import Address, Location, require, resolve, storage_errors
 
 _BATCH_BYTES = 2**20  # of records at a time: fits a processor's cache
 _REQUEST_BYTES = 2**23
@@ -104,29 +104,12 @@ def _reading(location: Location, expected: str = "a Parquet file") -> Iterator[N
         raise ReportFileError(f"{location}: {reason}; expected {expected}") from error
 
 
-class FileLayout(NamedTuple):
-    """A file's metadata, known before its rows are read: the rows of each row group, and so on."""
-
-    stamp: FileStamp
-    rows: tuple[int, ...]
-
-
-def read_layout(address: Address) -> FileLayout:
-    """Return how the rows of a Parquet file are grouped."""
-    location = resolve(address)
-    with _reading(location):
-        stamp = location.stamp()
-        with open_parquet(location) as file:
-            groups = range(file.num_row_groups)
-            rows = tuple(file.metadata.row_group(group).num_rows for group in groups)
-    return FileLayout(stamp, rows)
-
-
-def count_rows(address: Address) -> int:
-    """Return the number of rows that a Parquet file states."""
+def row_groups(address: Address) -> tuple[int, ...]:
+    """Return the number of rows of each row group of a Parquet file, as it states them."""
     location = resolve(address)
     with _reading(location), open_parquet(location) as file:
-        return int(file.metadata.num_rows)
+        groups = range(file.num_row_groups)
+        return tuple(file.metadata.row_group(group).num_rows for group in groups)
 
 
 def read_metadata(address: Address) -> dict[str, str]:
@@ -148,17 +131,14 @@ def read_columns(
     k: int | None = None,
     m: int | None = None,
     groups: range | None = None,
-    stamp: FileStamp | None = None,
 ) -> Iterator[Columns]:
     """Yield the reports of a Parquet file as they lie in Arrow's memory, some megabytes at a time.
 
     The columns may stand in any order, among others, and be of other types than an export's. If k
-    or m is given, reports must have these parameters; if `stamp` is, the file must have it to the
-    end. Raises `ReportFileError` otherwise.
+    or m is given, reports must have these parameters (raises `ReportFileError` otherwise).
     """
     path, rows = resolve(address), 0
     with _reading(path), open_parquet(path) as file:
-        _require_same(path, stamp)
         schema = _schema(_bits_width(path, file.schema_arrow, k) + COHORT_BYTES)
         width = schema.field("bits").type.byte_width
         if groups:
@@ -171,15 +151,6 @@ def read_columns(
         ):
             yield _to_columns(path, batch, schema, m, rows)
             rows += batch.num_rows
-        _require_same(path, stamp)
-
-
-def _require_same(path: Location, stamp: FileStamp | None) -> None:
-    if stamp is not None and path.stamp() != stamp:
-        raise ReportFileError(
-            f"{path}: was written again while it was read; expected the same file to the end: try "
-            "again"
-        )
 
 
 def _bits_width(path: Location, schema: Any, k: int | None) -> int:

@@ -7,9 +7,10 @@ is the records' own.
 
 from __future__ import annotations
 
+import abc
 import datetime as dt
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from hubbub.protocol import (
     MIN_REPORTS,
@@ -107,40 +108,66 @@ class StoredCounts(NamedTuple):
     slice: str = ""
 
 
-class Reader(Protocol):
-    """Stored reports for the decoder, from a database or an exported directory."""
+class Reader(abc.ABC):
+    """Stored reports for the decoder, from a database or an exported directory.
 
-    where: Where | None  # which slices are read; None: all
+    Days are those from `since` to `until`, both included.
+    """
 
+    where: Where | None = None  # which slices are read; None: all
+
+    @abc.abstractmethod
     async def check(self, metric: Metric) -> None:
         """Raise StoreError if this metric's stored reports were made with other parameters."""
 
+    @abc.abstractmethod
     async def versions(self, metric: str) -> list[int]:
         """Return the versions of a metric for which reports, or counts of them, are stored."""
 
-    async def days(self, key: MetricVersion) -> list[dt.date]:
-        """Return the days for which reports, or counts of them, are stored."""
-
-    async def last_counted(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> dt.date | None:
-        """Return the last of the days `since` to `until` with counts of forgotten reports."""
-
+    @abc.abstractmethod
     async def slices(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> SliceSizes:
         """Return the number of reports of each slice, whichever this reads, by day."""
 
-    async def count(
+    @abc.abstractmethod
+    async def counted_slices(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> int:
-        """Return the number of reports, stored or counted, days `since` to `until` included."""
+    ) -> set[tuple[dt.date, str]]:
+        """Return the days and slices with counts of forgotten reports, whichever this reads."""
 
+    @abc.abstractmethod
     def contents(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
-        """Yield segments, and counts of forgotten reports, days `since` to `until` included.
+        """Yield segments, and counts of forgotten reports.
 
         All as of one moment: each report is in one of them, though upkeep may count it meanwhile.
         Close it if it isn't read to its end.
         """
+
+    async def days(self, key: MetricVersion) -> list[dt.date]:
+        """Return the days for which reports, or counts of them, are stored."""
+        sizes = await self.slices(key)
+        if self.where:
+            chosen = self.where.chosen(sizes)
+            return sorted({day for day, text in chosen if text in sizes[day]})
+        return sorted(sizes)
+
+    async def count(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> int:
+        """Return the number of reports, stored or counted."""
+        sizes = await self.slices(key, since, until)
+        if self.where:
+            return self.where.reports(sizes)
+        return sum(sum(reports.values()) for reports in sizes.values())
+
+    async def last_counted(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> dt.date | None:
+        """Return the last of the days with counts of forgotten reports."""
+        counted = await self.counted_slices(key, since, until)
+        if self.where:
+            counted &= self.where.chosen(await self.slices(key, since, until))
+        return max((day for day, _ in counted), default=None)

@@ -49,7 +49,7 @@ from hubbub.storage.schema import (
     upkeep_day as _upkeep_day,
 )
 from hubbub.storage.segments import DayGroup, Segments
-from hubbub.storage.slices import SliceSizes, Where, added, pools
+from hubbub.storage.slices import SliceSizes, added, pools
 
 DATABASES = {
     "sqlite": "sqlite:///PATH",
@@ -68,7 +68,6 @@ class Store(Reader):
     """Reports and batch ids in one SQL database; use `open_store`."""
 
     def __init__(self, opened: OpenDatabase) -> None:
-        self.where: Where | None = None  # which slices are read; None: all
         self.database, self.ids = opened
 
     @cached_property
@@ -161,7 +160,8 @@ class Store(Reader):
 
         The transaction ends with the generator: close it if it isn't read to its end.
         """
-        chosen = await self._chosen(key, since, until)
+        sizes = await self.slices(key, since, until) if self.where else {}
+        chosen = self.where and self.where.chosen(sizes)
         # One statement, because each of PostgreSQL's sees a moment of its own.
         queries = []
         for table, data in ((_segments, _segments.c.records), (_counts, _counts.c.counts)):
@@ -204,31 +204,14 @@ class Store(Reader):
             rows = await connection.execute(query.where(_segments.c.day == day).group_by(*version))
             return {MetricVersion(metric, number): n for metric, number, n in rows}
 
-    async def _chosen(
-        self, key: MetricVersion, since: dt.date | None, until: dt.date | None
-    ) -> set[tuple[dt.date, str]] | None:
-        return self.where and self.where.chosen(await self.slices(key, since, until))
-
-    async def count(
+    async def counted_slices(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> int:
-        """Return the number of reports, stored or counted, days `since` to `until` included."""
-        sizes = await self.slices(key, since, until)
-        if self.where:
-            return self.where.reports(sizes)
-        return sum(sum(reports.values()) for reports in sizes.values())
-
-    async def last_counted(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> dt.date | None:
-        """Return the last of the days `since` to `until` with counts of forgotten reports."""
-        chosen = await self._chosen(key, since, until)
+    ) -> set[tuple[dt.date, str]]:
+        """Return the days and slices with counts of forgotten reports, whichever this reads."""
         query = sa.select(_counts.c.day, _counts.c.slice)
         query = query.where(*_conditions(_counts, key, since, until))
         async with self.database.read() as connection:
-            rows = (await connection.execute(query)).all()
-        days = (day for day, text in rows if chosen is None or (day, text) in chosen)
-        return max(days, default=None)
+            return {(day, text) for day, text in await connection.execute(query)}
 
     async def versions(self, metric: str) -> list[int]:
         """Return the versions of a metric for which reports, or counts of them, are stored."""
@@ -238,14 +221,6 @@ class Store(Reader):
         ]
         async with self.database.read() as connection:
             return sorted((await connection.scalars(sa.union(*queries))).all())
-
-    async def days(self, key: MetricVersion) -> list[dt.date]:
-        """Return the days for which reports, or counts of them, are stored."""
-        sizes = await self.slices(key)
-        if self.where:
-            chosen = self.where.chosen(sizes)
-            return sorted({day for day, text in chosen if sizes[day].get(text)})
-        return sorted(sizes)
 
     async def overview(self) -> list[DayCount]:
         """Return what is stored, by metric, version and day, without reading the records."""

@@ -37,6 +37,7 @@ from hubbub.inference import (
 from hubbub.protocol import MAX_VALUE_BYTES, Metric, Option, OptionError, RapporParams
 from hubbub.reporting import Source, file_source, files_source, strings_source
 from hubbub.storage import (
+    Location,
     StorageError,
     open_parquet,
     open_unpacked,
@@ -99,14 +100,14 @@ def list_files(address: str) -> list[str]:
     location = resolve(address)
     with readable(address):
         if location.is_folder():
-            names = [name for name in location.file_names() if name[0] not in "._"]
+            names = [name for name in _file_names(location) if name[0] not in "._"]
             files = sorted(str(location / name) for name in names)
         elif location.is_local:
             # A pattern may begin anywhere.
             found = glob.glob(str(location))  # noqa: PTH207
             files = sorted(each for each in found if resolve(each).size() is not None)
         else:
-            names = [name for name in location.parent.file_names() if name[0] != "."]
+            names = [name for name in _file_names(location.parent) if name[0] != "."]
             matching = [name for name in names if fnmatchcase(name, location.name)]
             files = sorted(str(location.parent / name) for name in matching)
     if not files:
@@ -114,6 +115,10 @@ def list_files(address: str) -> list[str]:
             f"candidates {address}: no file; expected files whose names begin with neither . nor _"
         )
     return files
+
+
+def _file_names(folder: Location) -> list[str]:
+    return [file.name for file in folder.files(recursive=False)]
 
 
 def is_in_parts(address: str) -> bool:
@@ -231,7 +236,7 @@ def read_list(path: str) -> CandidateList:
     for file in list_files(path):
         before = table.given
         # The lambda is called in this round alone.
-        with readable(file, lambda: table.given - before), _unchanged(file):  # noqa: B023
+        with readable(file, lambda: table.given - before):  # noqa: B023
             for piece in read_pieces(file):
                 canonical = canonical_forms(piece.encoded, piece.place)
                 table.add(canonical, hash_words(canonical))
@@ -240,31 +245,9 @@ def read_list(path: str) -> CandidateList:
     return table.finished()
 
 
-@contextmanager
-def _unchanged(path: str) -> Iterator[None]:
-    """Refuse an object that is replaced while it is read: pyarrow may give bytes of neither."""
-    location = resolve(path)
-    stamp = None if location.is_local else location.stamp()
-    try:
-        yield
-    except CandidateError as error:
-        if stamp is not None and location.stamp() != stamp:
-            raise changed(path) from error
-        raise
-    if stamp is not None and location.stamp() != stamp:
-        raise changed(path)
-
-
 def no_string(address: str) -> CandidateError:
     """Return the error of a list without strings."""
     return CandidateError(f"candidates {address}: empty; expected one string per {_unit(address)}")
-
-
-def changed(path: str) -> CandidateError:
-    """Return the error of a file that is another one than before."""
-    return CandidateError(
-        f"candidates {path}: was changed while it was read; expected a file that stays as it is"
-    )
 
 
 class NotParquetError(Exception):

@@ -60,7 +60,6 @@ from hubbub.storage import (
     StoreError,
     Where,
     check_definition,
-    count_rows,
     deleted_meanwhile,
     export_of,
     partition_of,
@@ -68,6 +67,7 @@ from hubbub.storage import (
     read_records,
     require_reports,
     resolve,
+    row_groups,
 )
 
 if TYPE_CHECKING:
@@ -462,7 +462,7 @@ def load_file(
                 f"those of {metric.name} version {metric.version}"
             )
         check_definition(export_of(path), metric)
-    params, total = metric.params, count_rows(path)
+    params, total = metric.params, sum(row_groups(path))
     done, spool = partial(_progressed, progress, total, 0), spool_for(total, None)
     whole: RawReports | None = None
     if not spool or is_distributed(engine, total):

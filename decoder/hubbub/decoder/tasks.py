@@ -3,9 +3,9 @@
 A task is some row groups of one file, so it never spans days; its counts add up. A worker keeps the
 reports of some cohorts, sorted as `packed` sorts them: it reads all files for that, but only once,
 and only sums come back, so nothing is shuffled and no report goes through the process that decodes.
-Invariants: each row of the planned files is in exactly one task; a file that was written again
-since it was planned is refused, because part of it may have been counted already; parts are those
-of `cut_cohorts` with the same rows in the same order, so sums over them are those of one process.
+Invariants: each row of the planned files is in exactly one task, and an export's files never
+change; parts are those of `cut_cohorts` with the same rows in the same order, so sums over them are
+those of one process.
 """
 
 from __future__ import annotations
@@ -43,13 +43,12 @@ from hubbub.protocol import (
     sample_step,
 )
 from hubbub.storage import (
-    FileStamp,
     Location,
     ReportFile,
     ReportFileError,
     read_columns,
-    read_layout,
     require_reports,
+    row_groups,
 )
 
 TASK_REPORTS = 2**21
@@ -65,7 +64,6 @@ class Task(NamedTuple):
     day: dt.date | None  # whose reports they are; None of a file that names no day
     first_report: int  # how many reports earlier tasks have
     reports: int
-    stamp: FileStamp  # what the file had when tasks were planned
 
 
 class CountSettings(NamedTuple):
@@ -88,13 +86,13 @@ def plan_tasks(files: Iterable[ReportFile], task_reports: int = TASK_REPORTS) ->
     planned = 0
     for file in files:
         where, day = _absolute(file.path), file.partition and file.partition.day
-        layout = read_layout(where)
-        require_reports(file, sum(layout.rows))
+        groups = row_groups(where)
+        require_reports(file, sum(groups))
         first = reports = 0
-        for group, rows in enumerate(layout.rows):
+        for group, rows in enumerate(groups):
             reports += rows
-            if reports >= task_reports or group == len(layout.rows) - 1:
-                tasks.append(Task(where, first, group, day, planned, reports, layout.stamp))
+            if reports >= task_reports or group == len(groups) - 1:
+                tasks.append(Task(where, first, group, day, planned, reports))
                 planned += reports
                 first, reports = group + 1, 0
     return tasks
@@ -109,8 +107,7 @@ def _absolute(location: Location) -> Location:
 def count_task(settings: CountSettings, task: Task) -> TaskCounts:
     """Count a task's reports.
 
-    Raises `ReportFileError` if the file holds anything but reports of the parameters, or has
-    changed.
+    Raises `ReportFileError` if the file holds anything but reports of the parameters, or is gone.
     """
     params, step = settings
     kept, keys, done = keep_none(params), [np.empty(0, dtype=np.uint64)], 0
@@ -124,7 +121,7 @@ def count_task(settings: CountSettings, task: Task) -> TaskCounts:
 def read_task(task: Task, params: RapporParams) -> Iterator[Columns]:
     """Yield a task's reports, some megabytes at a time (raises as `count_task`)."""
     groups, done = range(task.first_row_group, task.last_row_group + 1), 0
-    for reports in read_columns(task.path, params.k, params.m, groups, task.stamp):
+    for reports in read_columns(task.path, params.k, params.m, groups):
         yield reports
         done += reports.reports
     if done != task.reports:
@@ -220,8 +217,8 @@ def distribute(
     """Let an engine's workers keep the reports of files, whose `counts` are known.
 
     Raises `UndecodableError` if there are too few cohorts for parts of a size that engines can
-    keep; `ReportFileError, EngineError` if files have changed, or the engine fails, perhaps only
-    when a part is asked for.
+    keep; `ReportFileError, EngineError` if files are gone, or the engine fails, perhaps only when a
+    part is asked for.
     """
     if params.k <= GROUPED_BITS:
         spool = ReportSpool(params)

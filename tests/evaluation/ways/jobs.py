@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from hubbub.decoder.reports import StoredReports, load_reports
 from hubbub.inference import AnomalyDetector, Choice, Decoding, Method, decode, hashed
 from hubbub.protocol import CohortCounts, Metric, Records, record_width
 from hubbub.simulations import SimulatedClients, as_records
-from hubbub.storage import write_records
+from hubbub.storage import Partition, write_day, write_definition
 
 COUNTED = make_metric(params=make_params(k=128, m=64))
 DECODED = make_metric(params=make_params(k=64, h=2, m=32))
@@ -49,8 +50,9 @@ def counts_digest(counts: CohortCounts) -> str:
 
 def _write_days(folder: Path, metric: Metric, days: Iterable[Iterator[Records]]) -> None:
     for day, blocks in enumerate(days, start=1):
-        path = f"metric=homepage/version=1/day=2026-11-{day:02d}/part-0.parquet"
-        write_records(folder / path, record_width(metric.params.k), blocks)
+        partition = Partition("homepage", 1, dt.date(2026, 11, day))
+        write_definition(folder, partition.key, metric.definition)
+        write_day(folder, partition, metric.definition, {"": blocks}, {})
 
 
 def _write_random(folder: Path, reports: int) -> None:

@@ -111,7 +111,7 @@ async def test_parts_of_an_export_can_be_imported(tmp_path):
         assert await import_all(store, tmp_path / "out", *both, metric="visits") == Imported(4, 0)
         assert await import_all(store, tmp_path / "out", *both) == Imported(1, 6)
         with pytest.raises(
-            ReportFileError, match=r"holds no Parquet files of metric=homepage/.*2000"
+            ReportFileError, match=r"holds no exported days of metric=homepage/.*2000"
         ):
             await import_all(store, tmp_path / "out", metric="homepage", day=dt.date(2000, 1, 1))
 
@@ -217,20 +217,21 @@ def test_export_that_the_registry_does_not_know_is_refused(tmp_path, metric, mes
 
 @in_event_loop
 async def test_reports_of_other_parameters_than_the_stored_ones_are_refused(tmp_path):
-    """Files that lost, or never had, what tells how they were made, into a store that knows."""
+    """A copy of an export's file, and one that doesn't say how it was made."""
     out = await _exported(tmp_path, range(3))
     (out / "metric=homepage" / "version=1" / "_definition.json").unlink()
+    with pytest.raises(ReportFileError, match="nothing says how its reports were made"):
+        find_sources([out], make_registry())
     [part] = out.rglob("part-*.parquet")
-    part = part.rename(part.with_name("part-0.parquet"))
-    (part.parent / "_manifest.json").unlink()
+    part = part.rename(tmp_path / "copy.parquet")
     other = make_metric(params=make_params(f=0.25))
     async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
         await store.declare([_HOMEPAGE])
-        with pytest.raises(ReportFileError, match=r"part-0\.parquet: its reports were made in an"):
-            await import_all(store, out, other)
+        with pytest.raises(ReportFileError, match=r"copy\.parquet: its reports were made in an"):
+            await import_all(store, part, other)
         write_records(part, 18, [make_reports(range(3))])
         with pytest.raises(StoreError, match="changed parameters need a new version"):
-            await import_all(store, out, other)
+            await import_all(store, part, other, metric="homepage", day=DAY)
         assert await store.count(_KEY) == 0
 
 
@@ -246,7 +247,7 @@ def test_file_that_does_not_say_whose_it_is_needs_to_be_told(tmp_path):
                 find_sources([path], registry, metric, day)
     with pytest.raises(ReportFileError, match=r"a\.txt: the name must end in \.parquet, \.csv or"):
         find_sources([other], registry, "homepage", DAY)
-    with pytest.raises(ReportFileError, match=r"a\.parquet: expected to lie in metric=NAME/"):
+    with pytest.raises(ReportFileError, match=r"holds no exported days of metric=homepage/"):
         find_sources([tmp_path], registry, "homepage", DAY)
 
 

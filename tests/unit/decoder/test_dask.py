@@ -144,16 +144,11 @@ def test_task_that_kills_every_worker_is_an_error():
         list(engine.map(die, None, [1]))
 
 
-def test_file_that_is_gone_or_written_anew_since_the_plan_is_refused(tmp_path, dask):
+def test_file_that_is_gone_since_the_plan_is_refused(tmp_path, dask):
     export = write_export(tmp_path, METRIC.params, 1_000)
     path = min(Path(export.removeprefix("parquet:")).rglob("*.parquet"))
     tasks = plan_tasks([ReportFile(resolve(path), None)], 300)
     assert len(tasks) > 1
-    records = Records(record_width(24), b"".join(r.data for r in read_records(path)))
-    write_records(path, records.width, [records])  # the same reports in another file
-    for engine in (LocalEngine(), dask):
-        with pytest.raises(ReportFileError, match="written again"):
-            list(count_tasks(engine, tasks, METRIC.params))
     path.unlink()
     for engine in (LocalEngine(), dask):
         with pytest.raises(ReportFileError, match="No such file"):
