@@ -125,11 +125,11 @@ attacks: $(READY)  ## attack what is claimed: what is measured beside what is pr
 change: $(READY)  ## what linked reports tell of changing values, against what is stated (a minute)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies change
 
-suite: $(READY)  ## a quick look at the decoder's error rates: 13 cases; fails if a bound is broken
+suite: $(READY)  ## a quick look at the decoder's error rates: 8 cases of listed strings; fails if a bound is broken
 	PYTHONPATH=tests $(BIN)/python -m evaluation.suite --quick
 
-calibration: $(READY)  ## the decoder's error rates over all cases and methods (long)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.suite --seeds 20 --output out/suite.html --output out/suite.json
+calibration: $(READY)  ## the decoder's error rates over all cases, methods and types (long)
+	PYTHONPATH=tests $(BIN)/python -m evaluation.suite --seeds 20 --output out/suite.md --output out/suite.json
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies likelihood
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies categories
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies joint

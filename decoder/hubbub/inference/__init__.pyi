@@ -115,7 +115,6 @@ from hubbub.inference.likelihood.choice import (
     TOO_LITTLE as TOO_LITTLE,
     Choice as Choice,
     Method as Method,
-    cost_terms as cost_terms,
     expected_seconds as expected_seconds,
     is_worthwhile as is_worthwhile,
     lower_error as lower_error,

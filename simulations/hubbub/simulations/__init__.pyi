@@ -46,6 +46,7 @@ from hubbub.simulations.experiments.tables import (
     PARTNERS as PARTNERS,
     CategoryExperiment as CategoryExperiment,
     JointExperiment as JointExperiment,
+    JointOutcome as JointOutcome,
     judge_table as judge_table,
     run_categories as run_categories,
     run_joint as run_joint,

@@ -72,7 +72,7 @@ class DetectedCategories(CategoryCase):
 
 @dataclass(frozen=True, slots=True)
 class DetectedCells:
-    """A joint metric of the suite's kind."""
+    """A joint metric."""
 
     table: DrawnTable
 

@@ -1,40 +1,76 @@
 """How often the intervals of tables hold the truth, and independence is rejected.
 
-The suite's tables and smaller ones. Counts are drawn by their distribution; one trial is one
-population with partners of its own, and one sample of it.
+A hundred values by twenty, for many and few clients, with and without partners; three fields; a
+thousand strings by yes or no, which are hashed; and smaller tables. Counts are drawn by their
+distribution; one trial is one population with partners of its own, and one sample of it.
 docs/understand/joint.md has the table.
 """
 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from evaluation.drawn_counts import draw_cells, draw_counts
 from evaluation.studies.study import Study, mean, means
-from evaluation.suite.bounds import CellsTrial
-from evaluation.suite.cells_matrix import JointCase, joint_cases
 from hubbub.decoder import CohortCounts
 from hubbub.protocol import UNARY, RapporParams, Subset
-from hubbub.simulations import JointExperiment, JointScore, judge_table
+from hubbub.simulations import (
+    HASHED,
+    PARTNERS,
+    JointExperiment,
+    JointOutcome,
+    JointScore,
+    joint_population,
+    judge_table,
+    parse_sizes,
+)
 
 KINDS = ("cells", "common_cells", "margins", "conditionals", "strength")
 """The intervals of a score."""
 
 
-class DrawnTable(JointCase):
-    """A table of the suite's kind, of which only the counts are drawn."""
+@dataclass(frozen=True, slots=True)
+class DrawnTable:
+    """A table by Zipf's law, whose clients report once; only the counts are drawn."""
 
-    __slots__ = ()
+    sizes: str  # as `parse_sizes` takes them
+    reports: int
+    epsilon: float  # of a client's only report: f = 0, p = 1 / (e^epsilon + 1), q = 1/2
+    partners: int  # percent of the clients who hold the partners of their first field's value
 
-    def run(self, number: int) -> CellsTrial[JointScore]:
+    @property
+    def name(self) -> str:
+        """A short name that says all of it, such as joint-100x20-1M-eps4-partners30."""
+        size = f"{self.reports / 1e6:g}M-eps{self.epsilon:g}"
+        tied = f"partners{self.partners}" if self.partners else "independent"
+        return f"joint-{self.sizes}-{size}-{tied}"
+
+    @property
+    def work(self) -> float:
+        return 5e6 + 10 * self.reports
+
+    def experiment(self, run: int) -> JointExperiment:
+        """Return a run's population, whose partners and strings are of this run alone."""
+        seed = zlib.crc32(self.name.encode()) + (run << 32)
+        sizes = parse_sizes(self.sizes)
+        strings = HASHED if any(size.strings for size in sizes) else None
+        rng = np.random.default_rng([seed, PARTNERS])
+        population = joint_population(
+            sizes, "zipf:1", self.partners / 100, rng, strings, f"run {run} "
+        )
+        size = population.metric_type.filter_size(strings or {})
+        rare = 1 / (math.exp(self.epsilon) + 1)
+        params = RapporParams(**size, f=0.0, p=rare, q=0.5)
+        return JointExperiment(population, params, self.reports, seed=seed)
+
+    def run(self, number: int) -> JointOutcome:
         experiment = self.experiment(number)
-        rng = np.random.default_rng(number)
-        outcome = judge_table(experiment, draw_tuples(experiment, rng))
-        return CellsTrial(len(experiment.population.values), outcome.score, outcome.seconds)
+        return judge_table(experiment, draw_tuples(experiment, np.random.default_rng(number)))
 
 
 class SubsetTable(DrawnTable):
@@ -44,7 +80,7 @@ class SubsetTable(DrawnTable):
 
     @property
     def name(self) -> str:
-        return f"{JointCase.name.fget(self)}-subsets"  # type: ignore[attr-defined]
+        return f"{DrawnTable.name.fget(self)}-subsets"  # type: ignore[attr-defined]
 
     def experiment(self, run: int) -> JointExperiment:
         """Return a run's population."""
@@ -70,7 +106,9 @@ def draw_tuples(experiment: JointExperiment, rng: np.random.Generator) -> Cohort
 
 
 CASES = (
-    *(DrawnTable(case.sizes, case.reports, case.epsilon, case.partners) for case in joint_cases()),
+    *(DrawnTable("100x20", reports, epsilon, partners)
+      for reports in (1_000_000, 30_000) for epsilon in (2, 4, 8) for partners in (0, 10, 30)),
+    *(DrawnTable(sizes, 1_000_000, 4, 30) for sizes in ("10x10x2", "1000sx2")),
     *(DrawnTable("6x5", reports, epsilon, partners)
       for reports in (3_000, 30_000) for epsilon in (2, 4) for partners in (0, 30)),
     *(DrawnTable("8x5x2", 100_000, 4, partners) for partners in (0, 30)),
@@ -79,12 +117,12 @@ CASES = (
 )  # fmt: skip
 
 
-def shares_held(trials: Sequence[CellsTrial[JointScore]], kind: str) -> list[float]:
+def shares_held(trials: Sequence[JointOutcome], kind: str) -> list[float]:
     """Return every trial's share of intervals that hold the truth, nan where there are none."""
     return [getattr(trial.score, kind).share for trial in trials]
 
 
-def _held(kind: str) -> Callable[[object, Sequence[CellsTrial[JointScore]]], object]:
+def _held(kind: str) -> Callable[[object, Sequence[JointOutcome]], object]:
     return lambda _case, trials: mean(shares_held(trials, kind))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from evaluation.studies.study import OUTPUT, show
 from evaluation.suite.bounds import promises_kept
 from evaluation.suite.matrix import all_cases, matching, quick_cases, run_suite
-from evaluation.suite.result import suite_estimates
+from evaluation.suite.result import suite_table
 from hubbub.inference import cores
-from hubbub.reporting import check_output_option, cli_errors, progress_bar, write_results
+from hubbub.reporting import progress_bar
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -23,18 +26,14 @@ from hubbub.reporting import check_output_option, cli_errors, progress_bar, writ
 @click.option(
     "--workers", type=click.IntRange(1), help="Number of processes.  [default: one per core]"
 )
-@click.option(
-    "--output", multiple=True, metavar="FILE",
-    help="File for the results (.csv, .json, .parquet or .html), or - for CSV on standard output; "
-    "may be repeated.",
-)  # fmt: skip
+@OUTPUT
 @click.option("--list", "only_list", is_flag=True, help="List the cases' names and exit.")
 def main(
     quick: bool,
     seeds: int | None,
     patterns: tuple[str, ...],
     workers: int | None,
-    output: tuple[str, ...],
+    output: tuple[Path, ...],
     only_list: bool,
 ) -> None:
     """Measure the decoder over a matrix of cases; exit code 1 if a promise isn't kept.
@@ -43,8 +42,6 @@ def main(
     population, candidates and reports of its own. A bound counts as broken if it is exceeded by
     more than the standard error allows (one-sided, probability 0.001).
     """
-    with cli_errors():
-        check_output_option(output)
     try:
         cases = matching(quick_cases() if quick else all_cases(), patterns)
     except ValueError as error:
@@ -55,8 +52,7 @@ def main(
         return
     with progress_bar("runs") as bar:
         results = run_suite(cases, seeds or (5 if quick else 10), workers or cores(), bar)
-    with cli_errors():
-        write_results(suite_estimates(results), output, width=200)
+    show(suite_table(results), output)
     if not promises_kept(results):
         raise click.exceptions.Exit(1)
 

@@ -4,7 +4,7 @@ After google/rappor's regression tests, whose distributions, sizes and filters t
 cross product is thousands of cases; the selection varies one thing at a time about their own
 "typical" case and about a larger one, so that every value of every axis occurs, and ends with null
 cases, in which reports are plentiful and no candidate is true. Cases of strings that are asked once
-a period, of open strings, of tables and of enums follow.
+a period follow. Open strings, tables and categories have studies of their own.
 """
 
 from __future__ import annotations
@@ -13,22 +13,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 import numpy as np
 
 from evaluation.laboratory import Progress, no_progress, run_trials, seed_of
 from evaluation.suite.baseline import least_squares_two_se, oracle_detections
 from evaluation.suite.bounds import ALPHA, CaseResult, StringsTrial, judge_strings
-from evaluation.suite.cells_matrix import (
-    EnumCase,
-    JointCase,
-    enum_cases,
-    joint_cases,
-    quick_enum_cases,
-    quick_joint_cases,
-)
-from evaluation.suite.open_matrix import OpenCase, open_cases, quick_open_cases
 from hubbub.inference import ONCE_OF_REPORTS, decode
 from hubbub.protocol import RapporParams
 from hubbub.simulations import (
@@ -154,16 +144,12 @@ class ListedCase:
         return judge_strings(self.name, trials, is_null=self.is_null)
 
 
-AnyCase = ListedCase | OpenCase | JointCase | EnumCase
-
-
-def all_cases() -> tuple[AnyCase, ...]:
+def all_cases() -> tuple[ListedCase, ...]:
     """Return the selection, in the table's order."""
-    listed = dict.fromkeys((*_selection(), *_asked_once()))
-    return (*listed, *open_cases(), *joint_cases(), *enum_cases())
+    return tuple(dict.fromkeys((*_selection(), *_asked_once())))
 
 
-def quick_cases() -> tuple[AnyCase, ...]:
+def quick_cases() -> tuple[ListedCase, ...]:
     """Return the few that continuous integration runs."""
     return (
         ListedCase("exponential", 100, _MILLION, 8, 2, 128, "tight", 0.2),
@@ -174,21 +160,17 @@ def quick_cases() -> tuple[AnyCase, ...]:
         ListedCase("uniform", 100, _MILLION, 128, 2, 64, "chrome", 10.0),
         ListedCase("zipf:1", 100, _MILLION, 8, 2, 32, "loose", 0.0, 1.0),
         ListedCase("zipf:1", 100, _MILLION, 128, 2, 64, "chrome", 0.0, 1.0),
-        *quick_open_cases(),
-        *quick_joint_cases(),
-        *quick_enum_cases(),
     )
 
 
 def run_suite(
-    cases: Sequence[AnyCase], seeds: int, workers: int, progress: Progress = no_progress
+    cases: Sequence[ListedCase], seeds: int, workers: int, progress: Progress = no_progress
 ) -> tuple[CaseResult, ...]:
-    # A case judges what it ran: which types these are, the union of all cases can't say.
-    trials: tuple[tuple[Any, ...], ...] = run_trials(cases, seeds, workers, progress)
+    trials = run_trials(cases, seeds, workers, progress)
     return tuple(case.judge(each) for case, each in zip(cases, trials, strict=True))
 
 
-def matching(cases: Sequence[AnyCase], patterns: Sequence[str]) -> tuple[AnyCase, ...]:
+def matching(cases: Sequence[ListedCase], patterns: Sequence[str]) -> tuple[ListedCase, ...]:
     """Return the cases whose names match any pattern, such as `*null*` or `zipf1-*`; all if none.
 
     Raises ValueError: If a pattern matches no case.

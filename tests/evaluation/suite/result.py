@@ -1,46 +1,28 @@
-"""The suite's cases -> estimates: a figure and its error per column, one row per case."""
+"""The suite's cases -> a table: a figure and its error per column, one row per case."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 
 from evaluation.laboratory import Figure
-from evaluation.suite.bounds import CaseResult, oracle_ratios, promises_kept, variation_ratios
+from evaluation.measured_table import MeasuredTable
+from evaluation.suite.bounds import CaseResult, oracle_ratios, variation_ratios
 from hubbub.protocol import counted
-from hubbub.reporting import (
-    Estimates,
-    Finding,
-    Heading,
-    Level,
-    Line,
-    Page,
-    Section,
-    Table,
-    columns_from,
-)
 
 _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
     ("case", lambda r: r.case),
     ("runs", lambda r: str(r.runs)),
     ("listed", lambda r: f"{r.candidates:,}"),
-    ("found", lambda r: _count(r.true_positives)),
-    ("oracle's", lambda r: _count(r.oracle)),
-    ("if listed", lambda r: _count(r.if_listed)),
+    ("found", lambda r: f"{r.true_positives.mean:.1f}"),
+    ("oracle's", lambda r: f"{r.oracle.mean:.1f}"),
     ("coverage", lambda r: _shown(r.coverage)),
     ("of detected", lambda r: _shown(r.coverage_detected)),
     ("of unknown", lambda r: _rate(r.coverage_unknown)),
     ("of unlisted", lambda r: _rate(r.coverage_unlisted)),
-    ("of common", lambda r: _shown(r.coverage_common)),
-    ("of margins", lambda r: _shown(r.coverage_margins)),
-    ("of conditional", lambda r: _shown(r.coverage_conditionals)),
-    ("of V", lambda r: _rate(r.coverage_strength)),
-    ("rejected", lambda r: _rate(r.rejected)),
     ("false share", lambda r: _shown(r.false_share)),
     ("any false", lambda r: _shown(r.any_false)),
     ("variation", lambda r: _shown(r.total_variation)),
-    ("of refit", lambda r: _shown(r.refit_variation)),
     ("plain's", lambda r: _shown(r.baseline_variation)),
     ("plain's false", lambda r: _shown(r.baseline_false_share)),
     ("CPU s", lambda r: f"{r.seconds.mean:.2f}"),
@@ -48,74 +30,34 @@ _COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
 )
 
 
-def suite_estimates(results: Sequence[CaseResult]) -> Estimates:
-    """Return what the suite measured, and whether promises were kept.
+def suite_table(results: Sequence[CaseResult]) -> MeasuredTable:
+    """Return means over runs with standard errors, and what the whole comes to.
 
     results: At least one.
     """
-    rows = [_row(result) for result in results]
-    types = {name: type(value) for name, value in rows[0].items()}
-    sentence, kept = suite_sentence(results), promises_kept(results)
-    table = _table(results)
-    return Estimates(
-        columns=columns_from(types, rows),
-        keys=("case",),
-        findings=(Finding("promises", "", sentence, kept, Level.FACT if kept else Level.WARNING),),
-        view=(table, Line(sentence)),
-        page=Page(
-            "How the decoder keeps its promises", sentence, [Section("Cases", tables=(table,))]
-        ),
+    rows = tuple(tuple(cell(result) for _, cell in _COLUMNS) for result in results)
+    headings = tuple(heading for heading, _ in _COLUMNS)
+    return MeasuredTable(
+        "How the decoder keeps its promises", headings, rows, tuple(_sentences(results))
     )
 
 
-def _row(result: CaseResult) -> dict[str, object]:
-    """Return a case's cells; an error that rests on a single trial isn't known."""
-    row: dict[str, object] = {}
-    for field in fields(result):
-        value = getattr(result, field.name)
-        if isinstance(value, Figure):
-            error = math.nan if math.isinf(value.std_error) else value.std_error
-            row |= {field.name: value.mean, f"{field.name}_std_error": error}
-        else:
-            row[field.name] = "; ".join(value) if isinstance(value, tuple) else value
-    return row
-
-
-def _table(results: Sequence[CaseResult]) -> Table:
-    """Return the table for people: means over runs, each with its standard error.
-
-    Columns that no case has a figure in are left out: they would crowd the others off the screen.
-    """
-    columns = [column for column in _COLUMNS if any(column[1](result) for result in results)]
-    return Table(
-        "Means over runs ± standard errors",
-        tuple(
-            Heading(text, "left" if text in {"case", "broken"} else "right") for text, _ in columns
-        ),
-        tuple(tuple(cell(result) for _, cell in columns) for result in results),
-    )
-
-
-def suite_sentence(results: Sequence[CaseResult]) -> str:
-    """Return what the whole suite comes to, in a sentence or two."""
-    broken = [result for result in results if result.broken]
-    ratios = variation_ratios(results)
-    compared = (
-        f"Total variation over the detected is on average {sum(ratios) / len(ratios):.2f} times "
-        f"that of least squares with the two-standard-error rule (largest {max(ratios):.2f}). "
-        if ratios
-        else ""
-    )
-    of_oracle = oracle_ratios(results)
-    if of_oracle:
-        compared += (
-            f"{sum(of_oracle) / len(of_oracle):.0%} of what the oracle finds is found on average "
-            f"(least {min(of_oracle):.0%}). "
+def _sentences(results: Sequence[CaseResult]) -> list[str]:
+    sentences = []
+    if ratios := variation_ratios(results):
+        sentences.append(
+            f"Total variation over the detected is on average {sum(ratios) / len(ratios):.2f} "
+            "times that of least squares with the two-standard-error rule (largest "
+            f"{max(ratios):.2f})."
         )
+    if of_oracle := oracle_ratios(results):
+        sentences.append(
+            f"{sum(of_oracle) / len(of_oracle):.0%} of what the oracle finds is found on average "
+            f"(least {min(of_oracle):.0%})."
+        )
+    broken = [result.case for result in results if result.broken]
     verdict = f"{len(broken)} of {counted(len(results), 'case')} broke a bound"
-    if broken:
-        verdict += f": {', '.join(result.case for result in broken)}"
-    return f"{compared}{verdict}."
+    return [*sentences, f"{verdict}: {', '.join(broken)}." if broken else f"{verdict}."]
 
 
 def _shown(figure: Figure) -> str:
@@ -123,10 +65,6 @@ def _shown(figure: Figure) -> str:
         return ""
     error = "" if math.isinf(figure.std_error) else f" ± {_short(figure.std_error)}"
     return f"{_short(figure.mean)}{error}"
-
-
-def _count(figure: Figure) -> str:
-    return "" if math.isnan(figure.mean) else f"{figure.mean:.1f}"
 
 
 def _rate(figure: Figure) -> str:

@@ -6,16 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from evaluation.suite.bounds import (
-    CaseResult,
-    CellsTrial,
-    StringsTrial,
-    TableBounds,
-    judge_strings,
-    judge_table,
-    promises_kept,
-)
-from hubbub.simulations import Coverage, JointScore, Score
+from evaluation.suite.bounds import CaseResult, StringsTrial, judge_strings, promises_kept
+from hubbub.simulations import Score
 
 GOOD = Score(
     detected=50,
@@ -75,18 +67,6 @@ def test_coverage_of_detected_counts_names_not_runs():
     assert result.coverage_detected.mean == pytest.approx(900 / 901)
 
 
-def test_open_strings_are_judged_without_candidates_and_baseline():
-    """Their coverage over all rows is that of the detected, whose bound is wider."""
-    score = replace(GOOD, interval_coverage=0.925, interval_coverage_detected=0.925)
-    trials = [StringsTrial(0, score, None, None, True, None, 0.1, if_listed=70) for _ in range(10)]
-    result = judge(trials)
-    assert result.broken == ()
-    assert result.if_listed.mean == 70
-    assert promises_kept([result])
-    bad = [replace(trial, ours=replace(score, false_positives=15)) for trial in trials]
-    assert judge(bad).broken == ("false share",)
-
-
 def test_null_case_may_have_a_false_name_now_and_then_but_not_always():
     one = replace(NOBODY, detected=1, false_positives=1, interval_coverage_detected=0.0)
     assert broken(*[NOBODY] * 9, one, is_null=True) == ()
@@ -116,69 +96,3 @@ def test_promises_are_broken_if_the_oracle_finds_far_more():
     missed = judge(make_trials(*[GOOD] * 5, oracle=100))
     assert promises_kept([found, found])
     assert not promises_kept([found, missed])
-
-
-TABLE = JointScore(
-    detected=300,
-    departures=100,
-    wrong_departures=3,
-    total_variation=0.15,
-    total_variation_refit=0.1,
-    cells=Coverage(1_900, 2_000),
-    common_cells=Coverage(84, 88),
-    margins=Coverage(114, 120),
-    conditionals=Coverage(950, 1_000),
-    strength=Coverage(1, 1),
-    p_value=0.01,
-)
-NO_BOUNDS = TableBounds()
-
-
-def tables_broken(*scores: JointScore, bounds: TableBounds = NO_BOUNDS) -> tuple[str, ...]:
-    trials = [CellsTrial(2_000, score, 0.3) for score in scores]
-    return judge_table("a table", trials, bounds).broken
-
-
-def test_good_tables_break_nothing():
-    bounds = TableBounds(0.155, 0.13, (0.98, 1.0))
-    assert tables_broken(*[TABLE] * 20, bounds=bounds) == ()
-    result = judge_table("a table", [CellsTrial(2_000, TABLE, 0.3)], bounds)
-    assert result.coverage_margins.mean == pytest.approx(0.95)
-    assert result.rejected.mean == 1
-    assert promises_kept([result])
-
-
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({"cells": Coverage(1_860, 2_000)}, "coverage"),
-        ({"cells": Coverage(1_960, 2_000)}, "coverage"),
-        ({"common_cells": Coverage(60, 88)}, "coverage of common cells"),
-        ({"margins": Coverage(120, 120)}, "coverage of margins"),
-        ({"conditionals": Coverage(900, 1_000)}, "coverage of conditionals"),
-        ({"total_variation": 0.16}, "total variation"),
-        ({"total_variation_refit": 0.14}, "variation of refit"),
-        ({"wrong_departures": 20}, "false share"),
-        ({"p_value": 0.2}, "independence"),
-    ],
-)
-def test_table_that_is_worse_than_promised_is_broken(changed, expected):
-    bounds = TableBounds(0.155, 0.13, (0.98, 1.0))
-    worse = replace(TABLE, **changed)
-    assert tables_broken(*[worse] * 40, bounds=bounds) == (expected,)
-
-
-def test_independence_that_is_rejected_too_often_is_broken_and_a_few_times_it_is_not():
-    kept = replace(TABLE, p_value=0.5)
-    bounds = TableBounds(rejected=(0.03, 0.07))
-    assert tables_broken(*[kept] * 19, TABLE, bounds=bounds) == ()
-    assert tables_broken(*[kept] * 15, *[TABLE] * 5, bounds=bounds) == ()
-    assert tables_broken(*[kept] * 10, *[TABLE] * 10, bounds=bounds) == ("independence",)
-    assert tables_broken(*[kept] * 400, bounds=bounds) == ("independence",)
-
-
-def test_tables_that_could_not_be_made_are_not_tests():
-    none = replace(TABLE, p_value=math.nan, margins=Coverage(0, 0), conditionals=Coverage(0, 0))
-    bounds = TableBounds(rejected=(0.98, 1.0))
-    assert tables_broken(*[TABLE] * 19, none, bounds=bounds) == ()
-    assert tables_broken(none, none, bounds=bounds) == ()
