@@ -142,8 +142,8 @@ planning: $(READY)  ## the planner's theory against simulation (some minutes)
 releases: $(READY)  ## errors of the central mechanisms beside their formulas and textbooks' (a few minutes)
 	PYTHONPATH=tests $(BIN)/python -m evaluation.studies releases
 
-paper: $(READY)  ## the RAPPOR paper's experiments as figures, and the headline numbers (some minutes)
-	PYTHONPATH=tests $(BIN)/python -m evaluation.paper --output out/paper
+paper: $(READY)  ## the RAPPOR paper's experiments and headline numbers beside ours (some minutes)
+	PYTHONPATH=tests $(BIN)/python -m evaluation.paper --output out/paper.md
 
 kills: $(READY)  ## kill apps, collectors and spenders of a ledger at random moments and look for what is lost, doubled or unpaid
 	HUBBUB_KILLS=50 $(BIN)/pytest -v tests/service/test_client_crashes.py tests/service/test_faults_kills.py

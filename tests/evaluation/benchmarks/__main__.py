@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from evaluation.benchmarks import client, collector, decoder, reading, simulated_clients
+from evaluation.benchmarks import client, collector, decoder, simulated_clients
 from evaluation.measured_table import MeasuredTable
 from evaluation.studies.study import OUTPUT, show
 
@@ -14,7 +14,6 @@ _GROUPS = {
     "client": client.comparisons,
     "collector": collector.comparisons,
     "decoder": decoder.comparisons,
-    "reading": reading.comparisons,
     "simulated_clients": simulated_clients.comparisons,
 }
 

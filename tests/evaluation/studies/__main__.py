@@ -22,7 +22,6 @@ from evaluation.studies import (
     planned_open,
     planned_power,
     rappor_cases,
-    regimes,
     releases,
     repeated_reports,
     sequential,
@@ -61,7 +60,7 @@ def main() -> None:
 
 for name, study in STUDIES.items():
     main.add_command(study.command(name))
-for command in (ablation.main, change.main, joint_fields.main, regimes.main, releases.main):
+for command in (ablation.main, change.main, joint_fields.main, releases.main):
     main.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""Random regimes of the string decoder, the genie's bounds in them, and how long decoding takes.
+"""Random regimes of the string decoder, and the genie's bounds in them.
 
 A regime is drawn from its number: filters, cohorts, noise, reports, candidates, who holds what and
 which strings nobody listed. Whole reports are decoded where they are few enough; of more there are
@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import click
 import numpy as np
 from numpy.random import Generator
 
 from evaluation.drawn_counts import draw_repeated_counts
 from evaluation.genie import Information, detected
 from evaluation.laboratory import seed_of
-from evaluation.measured_table import MeasuredTable
 from evaluation.studies.cases import draw_records
-from evaluation.studies.study import OUTPUT, show, shown
 from hubbub.decoder import CohortCounts, Correction, Decoding, count_records, decode
 from hubbub.inference import (
     ONCE_OF_REPORTS,
@@ -37,7 +33,6 @@ from hubbub.inference import (
     UndecodableError,
     expected_seconds,
     hashed,
-    is_worthwhile,
     pack,
 )
 from hubbub.protocol import RapporParams
@@ -350,44 +345,3 @@ def whole_list(
 ) -> Regime:
     everyone = np.ones(len(shares), dtype=np.bool_)
     return Regime(name, params, reports, shares, everyone, absent, reports <= MOST_WHOLE)
-
-
-class Timing(NamedTuple):
-    """Seconds of decoding so many candidates and reports, and by which method `auto` did."""
-
-    candidates: int
-    reports: int
-    counts: float
-    auto: float
-    method: str
-
-
-def timings() -> Iterator[Timing]:
-    """Yield how long decoding takes, from counts or sorted reports on, as both grow.
-
-    Where `auto` takes counts without a look at whole reports, it takes as long as they do.
-    """
-    params, shares = RapporParams(128, 2, 64, 0.5, 0.25, 0.75), family_shares("zipf:1", 100)
-    for reports in (10**4, 10**5, 10**6, 10**7, 10**8):
-        for n in (10**2, 10**3, 10**4, 10**5, 10**6):
-            whole, _ = is_worthwhile(params, reports, n)
-            regime = whole_list(f"{n} of {reports}", params, reports, shares, n - len(shares))
-            collection = replace(regime, whole=whole).collect(0)
-            candidates = hashed(collection.candidates, params)
-            found = decode_all(regime, collection, candidates, ("auto",))
-            decoding, seconds = found.get("auto", found["counts"])
-            yield Timing(n, reports, found["counts"][1], seconds, decoding.summary.method)
-
-
-def timing_table(rows: Sequence[Timing]) -> MeasuredTable:
-    """Return a table with a line for each size."""
-    headings = ("candidates", "reports", "counts", "auto", "ratio", "method of auto")
-    cells = tuple(tuple(map(shown, (*row[:4], row.auto / row.counts, row.method))) for row in rows)
-    return MeasuredTable("Seconds of decoding", headings, cells)
-
-
-@click.command("seconds")
-@OUTPUT
-def main(output: tuple[Path, ...]) -> None:
-    """Time the decoding of lists and reports of growing sizes."""
-    show(timing_table(list(timings())), output)
