@@ -3,8 +3,9 @@
 A mechanism is left out by putting something simpler in its place for one decoding, of the very
 reports that the whole decoder was given; what none of a case's decodings enters is the same
 without it, and isn't run. Truth is the collected reports'. The regimes of listed strings are
-random, with bits that are drawn, not hashed; google/rappor's cases and the open populations are
-those of their own studies. The table in docs/understand/statistics.md is of this study.
+random, with bits that are drawn, not hashed; google/rappor's cases, the open populations, tables
+and categories are those of their own studies, and of the last two truth is the population's. The
+tables in docs/understand/statistics.md are of this study.
 """
 
 from __future__ import annotations
@@ -27,26 +28,32 @@ from scipy import special
 
 from evaluation.laboratory import Figure, run_trials
 from evaluation.measured_table import MeasuredTable
-from evaluation.studies import open_populations, rappor_cases, regimes
+from evaluation.studies import categories, joint, open_populations, rappor_cases, regimes
 from evaluation.studies.regimes import ALPHA, completed, distinct, draw_shares, log_uniform, timed
 from evaluation.studies.study import OUTPUT, show
 from evaluation.unlike_populations import HELD_OUT, TUNED
-from hubbub.decoder import CohortCounts, Decoding, decode
+from hubbub.decoder import CohortCounts, Decoding, decode, decode_categories
 from hubbub.inference import (
     ONCE_OF_REPORTS,
     Candidates,
     Extensions,
     FloatArray,
     HashNull,
+    JointDecoding,
     cores,
+    decode_joint,
+    estimate_bits,
     extend,
     hashed,
     mapped,
 )
+from hubbub.inference.categories import shares as category_shares
+from hubbub.inference.joint.table import JointEstimates
 from hubbub.inference.open_strings import endings, steps
 from hubbub.inference.regression import estimates, search
 from hubbub.protocol import RapporParams
 from hubbub.reporting import progress_bar
+from hubbub.simulations import score_joint
 
 WHOLE = "whole"
 """Names the decoder that nothing is left out of."""
@@ -154,6 +161,59 @@ OPEN: dict[str, Mapping[str, Any]] = {
     },
 }  # fmt: skip
 """Of open strings."""
+
+
+def _raw_rates(*args: Any) -> category_shares.CategoryEstimates:
+    counts, metric = args[:2]
+    found = category_shares.estimate_categories(*args)
+    if metric.type.width == 1 or metric.response.ones is not None:
+        return found
+    rate = estimate_bits(counts, metric.params).rate[0, : metric.type.width]
+    covariance = category_shares.rate_covariance(found.share, counts.total, metric.params)
+    return replace(found, unbiased=rate, covariance=covariance)
+
+
+def _cut_off(rate: FloatArray, _variance: FloatArray) -> FloatArray:
+    return np.asarray(np.maximum(rate, 0) / np.maximum(rate, 0).sum())
+
+
+def _normal_counts(self: category_shares.PresenceTest) -> FloatArray:
+    n, chance = self.n_reports, self.bit.chance
+    z = (self.counts - n * chance) / math.sqrt(n * chance * (1 - chance))
+    return np.asarray(special.log_ndtr(-z))
+
+
+def _plain_share(share: FloatArray, std_error: FloatArray) -> category_shares.ShareInterval:
+    return category_shares.ShareInterval(*_plain(share, std_error))
+
+
+def _unselected(*_: Any, unselected: Any, **__: Any) -> Any:
+    return unselected
+
+
+def _scaled(table: FloatArray, variance: FloatArray, margins: list[FloatArray]) -> FloatArray:
+    del variance
+    table = np.maximum(table, 0.0)
+    return np.asarray(table * (margins[0].sum() / table.sum()))
+
+
+CELLS: dict[str, Mapping[str, Any]] = {
+    "adding up to one": {"categories.decoding.estimate_categories": _raw_rates},
+    "nearest distribution": {
+        "categories.shares.nearest_distribution": _cut_off,
+        "joint.table.nearest_distribution": _cut_off,
+    },
+    "exact tails of counts": {"categories.shares.PresenceTest.log_p_values": _normal_counts},
+    "intervals near 0 and 1": {
+        "categories.shares.share_interval": _plain_share,
+        "joint.table.share_interval": _plain_share,
+    },
+    "detected cells' intervals": {"categories.shares.after_selection": _unselected},
+    "cells drawn towards independence": {"joint.decoding.shrunk_cells": JointEstimates.constrained},
+    "margins of refit": {"joint.table.fit_margins": _scaled},
+    "ends of quotients": {"joint.table._END_STEPS": 1},
+}
+"""Of categories and tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,15 +471,14 @@ class Rappor:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A population of open strings, of whose strings nothing is known, or their alphabet."""
+    """A population of open strings, of whose strings nothing is known."""
 
     case: open_populations.OpenPopulation
-    told: bool
     mechanisms: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        return f"{self.case.name}{'-told' * self.told}"
+        return self.case.name
 
     @property
     def work(self) -> float:
@@ -427,14 +486,10 @@ class Open:
 
     def run(self, number: int) -> dict[str, Tally]:
         people = self.case.people()
-        steps, hints = self.case.steps, open_populations.Hints()
-        if self.told:
-            steps = open_populations.told_steps(people)
-            hints["alphabet"] = "".join(people.values)
         truth = dict(zip(people.values, people.shares.tolist(), strict=True))
 
         def made() -> tuple[Decoding, float]:
-            return self.case.decoded(people, steps, np.random.default_rng([59, number]), **hints)
+            return self.case.decoded(people, self.case.steps, np.random.default_rng([59, number]))
 
         def scored(decoding: Decoding, seconds: float) -> Tally:
             rows = decoding.largest_detected()
@@ -448,10 +503,67 @@ class Open:
         return each_without(made, scored, chosen)
 
 
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A table, or categories; of a table `present` are its conditional shares."""
+
+    case: joint.DrawnTable | categories.CategoryCase
+    mechanisms: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.case.name
+
+    @property
+    def work(self) -> float:
+        return self.case.work
+
+    def run(self, number: int) -> dict[str, Tally]:
+        chosen = {name: CELLS[name] for name in self.mechanisms if name in CELLS}
+        rng = np.random.default_rng(number)
+        if isinstance(self.case, joint.DrawnTable):
+            experiment = self.case.experiment(number)
+            drawn, truth = joint.draw_tuples(experiment, rng), experiment.population.shares
+            fields = experiment.population.fields
+            made: Callable[[], Any] = partial(decode_joint, drawn, experiment.metric, fields)
+        else:
+            truth = self.case.shares
+            made = partial(decode_categories, self.case.draw(rng), self.case.metric)
+        return each_without(lambda: timed(made), partial(_tallied_cells, truth), chosen)
+
+
+def _tallied_cells(truth: FloatArray, found: Any, seconds: float) -> Tally:
+    there = truth > 0
+    if isinstance(found, JointDecoding):
+        cells, score = found.cells, score_joint(found, truth)
+        share, std_error, refit, detected = (
+            cells.share, cells.std_error, cells.refit, cells.detected,
+        )  # fmt: skip
+        low, high = cells.low, cells.high
+        held_present, present = score.conditionals.held, score.conditionals.intervals
+    else:
+        share, std_error = found.estimates.unbiased, found.estimates.std_error
+        refit, detected, (low, high) = found.estimates.share, found.detected, found.interval
+        held_present = int(((low <= truth) & (truth <= high))[there].sum())
+        present = int(there.sum())
+    held, z = (low <= truth) & (truth <= high), (share - truth) / std_error
+    return Tally(
+        found=int((detected & there).sum()),
+        false=int((detected & ~there).sum()),
+        present=present,
+        present_held=held_present,
+        detected_held=int((held & detected).sum()),
+        squares=float(z @ z),
+        known=len(z),
+        variation=float(np.abs(refit - truth).sum()) / 2,
+        seconds=seconds,
+    )
+
+
 def open_cases(mechanisms: tuple[str, ...]) -> list[Open]:
-    """Return all populations of a million clients at epsilon 4, untold."""
+    """Return all populations of a million clients at epsilon 4."""
     return [
-        Open(open_populations.OpenPopulation(name, 4.0, 10**6), False, mechanisms)
+        Open(open_populations.OpenPopulation(name, 4.0, 10**6), mechanisms)
         for name in (*TUNED, *HELD_OUT)
     ]
 
@@ -494,6 +606,7 @@ def ablation_table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Measur
 @click.option("--crowded", default=40, show_default=True, type=click.IntRange(0))
 @click.option("--rappor/--no-rappor", default=True, help="google/rappor's small cases.")
 @click.option("--open/--no-open", "populations", default=True, help="20 open populations.")
+@click.option("--cells/--no-cells", "cells", default=True, help="Tables and categories.")
 @click.option("--mechanisms", help="Names, with commas between them; else all. 'none' for none.")
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(1), help="Of each.")
 @click.option("--workers", type=click.IntRange(1), help="Processes; else one a core.")
@@ -508,6 +621,7 @@ def main(
     crowded: int,
     rappor: bool,
     populations: bool,
+    cells: bool,
     mechanisms: str | None,
     runs: int,
     workers: int | None,
@@ -515,14 +629,15 @@ def main(
     again: bool,
     output: tuple[Path, ...],
 ) -> None:
-    """Decode whole and without each mechanism: random regimes, google/rappor's cases, open strings.
+    """Decode random regimes, google/rappor's cases, open strings and cells without each mechanism.
 
     \b
     gained by it names right with the mechanism and not without it, net, with its standard error
-    coverage     of present strings' intervals, and of the detected's
+    coverage     of present strings' intervals (of tables: of conditional shares), and of the
+                 detected's
     spread of z  root mean square of errors over standard errors
     """
-    every = (*STRINGS, LIKELIHOOD, *OPEN)
+    every = (*STRINGS, LIKELIHOOD, *OPEN, *CELLS)
     chosen = tuple(mechanisms.split(",")) if mechanisms else every
     if unknown := set(chosen) - {*every, "none"}:
         raise click.UsageError(f"no such mechanism: {unknown}; there are {', '.join(every)}")
@@ -535,6 +650,8 @@ def main(
             if rappor and case.size not in {"medium", "large"}
         ],
         "open": open_cases(chosen) if populations else [],
+        "tables": [Cells(case, chosen) for case in joint.CASES if cells],
+        "categories": [Cells(case, chosen) for case in categories.CASES if cells],
     }
     if not again:
         results.parent.mkdir(parents=True, exist_ok=True)
