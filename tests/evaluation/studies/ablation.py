@@ -592,12 +592,17 @@ def ablation_table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Measur
                 f"{sums.found:,.0f}",
                 f"{figure.mean * n / of:+.1%} ± {figure.std_error * n / of:.1%}",
                 f"{sums.false_share:.3f}",
-                f"{sums.present_held / max(sums.present, 1):.3f}",
-                f"{sums.detected_held / max(sums.found + sums.false, 1):.3f}",
+                _covered([(one.present_held, one.present) for one in each]),
+                _covered([(one.detected_held, one.found + one.false) for one in each]),
                 f"{math.sqrt(sums.squares / max(sums.known, 1)):.2f}",
                 f"{sums.variation / n:.4f}", f"{sums.seconds / n:.2f}",
             ))  # fmt: skip
     return MeasuredTable("The decoder without each of its mechanisms", headings, tuple(rows))
+
+
+def _covered(held: Sequence[tuple[float, float]]) -> str:
+    hits, intervals = np.array(held).T
+    return str(Figure.of_ratio((hits / np.maximum(intervals, 1)).tolist(), intervals))
 
 
 @click.command("ablation")
@@ -614,6 +619,7 @@ def ablation_table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Measur
               type=click.Path(dir_okay=False, path_type=Path),
               help="File for all that is found.")  # fmt: skip
 @click.option("--print", "again", is_flag=True, help="Print the file's table; run nothing.")
+@click.option("--each", is_flag=True, help="A table with rows for each case.")
 @OUTPUT
 def main(
     n_regimes: int,
@@ -627,6 +633,7 @@ def main(
     workers: int | None,
     results: Path,
     again: bool,
+    each: bool,
     output: tuple[Path, ...],
 ) -> None:
     """Decode random regimes, google/rappor's cases, open strings and cells without each mechanism.
@@ -663,9 +670,12 @@ def main(
                     scores = run_trials(some, runs, workers or cores())
                     found.setdefault(part, []).extend(
                         {"case": case.name, "runs": [
-                            {name: asdict(tally) for name, tally in run.items()} for run in each]}
-                        for case, each in zip(some, scores, strict=True)
+                            {name: asdict(tally) for name, tally in run.items()} for run in trials]}
+                        for case, trials in zip(some, scores, strict=True)
                     )  # fmt: skip
                     results.write_text(json.dumps(found))
                     bar(begin + len(some), len(cases))
-    show(ablation_table(json.loads(results.read_text())), output)
+    made = json.loads(results.read_text())
+    if each:
+        made = {case["case"]: [case] for cases in made.values() for case in cases}
+    show(ablation_table(made), output)

@@ -28,6 +28,7 @@ from hubbub.protocol import EnumType, RapporParams
 
 PARAMS = RapporParams(k=128, h=2, m=32, f=0.5, p=0.25, q=0.75)
 _LEVEL = 0.05  # of false names among those that a test finds
+_IN_USE = set[str]()  # decoders that have decoded something in this process
 
 
 class Named(NamedTuple):
@@ -195,7 +196,9 @@ class PeerCase:
         reports, candidates, truth = self.collection.collect(number)
         decoders = OF_STRINGS if isinstance(self.collection, Strings) else OF_CATEGORIES
         decoder = decoders[self.decoder]
-        decoder(reports, candidates)  # imports and compiles
+        if self.decoder not in _IN_USE:  # it imports and compiles
+            decoder(reports, candidates)
+            _IN_USE.add(self.decoder)
         (names, share), seconds = timed(lambda: decoder(reports, candidates))
         return PeerScore(
             int((names & (truth > 0)).sum()),
