@@ -46,8 +46,7 @@ def config(folder: Path) -> list[str]:
     """Return the options for an admin listener that TOKEN may read."""
     path = folder / "collector.toml"
     path.write_text(
-        "admin_port = 0\npublish_seconds = 0.2\n"
-        f'[admin_tokens.operator]\nsha256 = "{_HASH}"\nscopes = ["read"]\n',
+        f'admin_port = 0\npublish_seconds = 0.2\n[admin_tokens.operator]\nsha256 = "{_HASH}"\n',
         encoding="utf-8",
     )
     return ["--config", str(path)]

@@ -55,12 +55,10 @@ def test_token_prints_the_secret_alone_and_only_its_hash_for_the_configuration()
     assert entry["expires"].isoformat() == "2027-12-31"
 
 
-def test_admin_token_has_the_scopes_that_are_asked_for_and_else_may_only_read():
-    _secret, lines = new_key("--admin", "--scope", "export", "--scope", "delete", "--scope", "read")
-    assert tomllib.loads(lines)["admin_tokens"]["main"]["scopes"] == ["delete", "export", "read"]
+def test_admin_token_is_told_from_a_key():
     secret, lines = new_key("--admin")
     assert secret.startswith("hub_admin_")
-    assert tomllib.loads(lines)["admin_tokens"]["main"]["scopes"] == ["read"]
+    assert tomllib.loads(lines)["admin_tokens"].keys() == {"main"}
 
 
 def test_only_who_has_a_key_can_send_and_two_are_good_at_once(

@@ -15,7 +15,6 @@ admin_port = 0
 publish_seconds = 0.2
 [admin_tokens.prometheus]
 sha256 = "{_TOKEN_HASH}"
-scopes = ["read"]
 """
 
 

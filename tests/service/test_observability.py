@@ -30,7 +30,6 @@ publish_seconds = 0.2
 upkeep_seconds = 3600
 [admin_tokens.ops]
 sha256 = "{_TOKEN_HASH}"
-scopes = ["read"]
 [ingest_keys.app]
 sha256 = "{_KEYS["app"][1]}"
 expires = {_SOON}

@@ -115,7 +115,7 @@ def test_collector_of_compose_starts_with_its_variables(monkeypatch):
     settings = load({}, COMPOSE / "collector.toml").settings
     assert isinstance(settings, Settings)
     assert not settings.anonymous
-    assert settings.admin_tokens["prometheus"].scopes == {"read"}
+    assert "prometheus" in settings.admin_tokens
     assert (settings.port, settings.admin_port) == (8100, 8101)
     assert "max_size 1MiB" in (COMPOSE / "Caddyfile").read_text()
     assert settings.max_body_bytes == 2**20

@@ -10,11 +10,7 @@ from hubbub.collector.access import (
     is_secret as is_secret,
 )
 from hubbub.collector.cli import main as main
-from hubbub.collector.cli.checking import (
-    changes as changes,
-    key_lines as key_lines,
-    line_of as line_of,
-)
+from hubbub.collector.cli.checking import changes as changes
 from hubbub.collector.cli.stores import (
     delete as delete,
     export as export,
@@ -27,7 +23,6 @@ from hubbub.collector.config import (
     AdminToken as AdminToken,
     ConfigError as ConfigError,
     IngestKey as IngestKey,
-    Scope as Scope,
     Settings as Settings,
     describe as describe,
     load as load,

@@ -8,10 +8,9 @@ Each key has a token bucket, which holds at most `burst` tokens and gains `rate`
 report takes one. A batch takes `LEAST_CHARGE` at least, and as many again for each slice that a
 metric's version has beyond one, or all that a smaller bucket holds: its id and its rows cost memory
 and disk, too. So in any t seconds a key gets at most burst + rate * t reports through, and a tenth
-as many batches. What is stored already and comes again costs nothing of that but has a second
-bucket of the same size, so that no client makes more than twice the work of a quota. Each worker
-process has buckets of its own with its share of the rate, because shared ones would cost every
-request a lock. Without keys in the configuration anyone may send what there is room for.
+as many batches; one that is stored already and comes again costs as much. Each worker process has
+buckets of its own with its share of the rate, because shared ones would cost every request a lock.
+Without keys in the configuration anyone may send what there is room for.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Generic, Literal, TypeVar
 
-from hubbub.collector.config import LEAST_CHARGE, AdminToken, IngestKey, Scope
+from hubbub.collector.config import LEAST_CHARGE, AdminToken, IngestKey
 from hubbub.collector.problems import RefusalError
 
 Purpose = Literal["ingest", "admin"]
@@ -37,16 +36,16 @@ _Entry = TypeVar("_Entry", IngestKey, AdminToken)
 
 
 class AuthError(RefusalError):
-    """A request that isn't admitted (RFC 6750): 401 without a valid secret, 403 without the scope.
+    """A request without a valid secret (RFC 6750): 401.
 
-    The detail names what was expected, and reveals nothing of what was presented.
+    `fault`: what was expected; it reveals nothing of what was presented.
     """
 
     def __init__(
-        self, status: int, reason: str, detail: str, why: str, key: str | None = None
+        self, reason: str, fault: str, why: str = ', error="invalid_token"', key: str | None = None
     ) -> None:
-        challenge = 'Bearer realm="hubbub"' + (f", {why}" if why else "")
-        super().__init__(status, reason, detail, headers={"WWW-Authenticate": challenge}, key=key)
+        headers = {"WWW-Authenticate": f'Bearer realm="hubbub"{why}'}
+        super().__init__(401, reason, f"Authorization: {fault}", headers=headers, key=key)
 
 
 def generate_secret(purpose: Purpose) -> tuple[str, str]:
@@ -85,41 +84,29 @@ class Gate(Generic[_Entry]):
             bytes.fromhex(entry.sha256): (name, entry) for name, entry in entries.items()
         }
 
-    def admit(
-        self, authorization: str | None, today: dt.date, scope: Scope | None = None
-    ) -> str | None:
+    def admit(self, authorization: str | None, today: dt.date) -> str | None:
         """Return the name of the secret in an Authorization header, or None if none is needed.
 
         The time it takes reveals nothing of the secrets, because a hash is looked up, and no one
-        can choose a text by the first bytes of its hash. `today`: in UTC. `scope`: what an admin
-        token must allow. Raises `AuthError`.
+        can choose a text by the first bytes of its hash. `today`: in UTC. Raises `AuthError`.
         """
         if self._anonymous and (authorization is None or not self._by_hash):
             return None
         expected = f"must be Bearer hub_{self._purpose}_..."
         if authorization is None:
-            raise _unauthorized("key_missing", f"missing; {expected}", "")
+            raise AuthError("key_missing", f"missing; {expected}", "")
         presented = self._header.fullmatch(authorization)
         if presented is None:
-            raise _unauthorized("key_malformed", f"{expected}, whole and nothing else")
+            raise AuthError("key_malformed", f"{expected}, whole and nothing else")
         found = self._by_hash.get(hashlib.sha256(presented[1].encode("ascii")).digest())
         if found is None:
             if is_secret(presented[1], self._purpose):
-                raise _unauthorized("key_unknown", "unknown key")
-            raise _unauthorized("key_malformed", "mistyped key (its checksum is wrong)")
+                raise AuthError("key_unknown", "unknown key")
+            raise AuthError("key_malformed", "mistyped key (its checksum is wrong)")
         name, entry = found
         if entry.expires is not None and today > entry.expires:
-            raise _unauthorized("key_expired", f"key expired on {entry.expires}", key=name)
-        if scope is not None and isinstance(entry, AdminToken) and scope not in entry.scopes:
-            detail = f"Authorization: the token lacks the scope {scope!r}"
-            raise AuthError(403, "scope", detail, f'error="insufficient_scope", scope="{scope}"')
+            raise AuthError("key_expired", f"key expired on {entry.expires}", key=name)
         return name
-
-
-def _unauthorized(
-    reason: str, fault: str, why: str = 'error="invalid_token"', key: str | None = None
-) -> AuthError:
-    return AuthError(401, reason, f"Authorization: {fault}", why, key)
 
 
 def _form(purpose: Purpose) -> str:
@@ -172,18 +159,12 @@ class TokenBucket:
         self._tokens = max(0.0, -missing)
         return 0.0
 
-    def put(self, n: int) -> None:
-        """Put back n tokens that were taken; what doesn't fit is lost."""
-        self._tokens = min(self._burst, self._tokens + n)
-
 
 class Quotas:
     """The buckets of all ingest keys, in one worker process.
 
     `workers`: how many processes share the rates. The burst is whole in each, or a batch could fit
-    into no bucket. `clock`: returns seconds. The methods take the key's name as `Gate.admit`
-    returns it (requests without a key have no quota), and `sections`: one, and one for each further
-    slice of a metric's version.
+    into no bucket. `clock`: returns seconds.
     """
 
     def __init__(self, workers: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
@@ -191,44 +172,32 @@ class Quotas:
         self._clock = clock
         self._keys: Mapping[str, IngestKey] = {}
         self._buckets: dict[str, TokenBucket] = {}
-        self._repeats: dict[str, TokenBucket] = {}
 
     def use(self, keys: Mapping[str, IngestKey]) -> None:
         """Go by these keys from now on; one that is as it was has spent what it had."""
-        for buckets in (self._buckets, self._repeats):
-            for name in self._keys.keys() - keys.keys():
-                del buckets[name]
-            for name, key in keys.items():
-                if self._keys.get(name) != key:
-                    rate = key.reports_per_second / self._workers
-                    buckets[name] = TokenBucket(rate, key.burst, self._clock)
+        for name in self._keys.keys() - keys.keys():
+            del self._buckets[name]
+        for name, key in keys.items():
+            if self._keys.get(name) != key:
+                rate = key.reports_per_second / self._workers
+                self._buckets[name] = TokenBucket(rate, key.burst, self._clock)
         self._keys = keys
 
     def spend(self, name: str | None, reports: int, sections: int = 1) -> None:
         """Take reports from a key's quota.
 
-        Raises `RefusalError`: 429 with the seconds to wait, or 413 if no wait would help.
+        `name`: as `Gate.admit` returns it; requests without a key have no quota. `sections`: one,
+        and one for each further slice of a metric's version. Raises `RefusalError`: 429 with the
+        seconds to wait, or 413 if no wait would help.
         """
-        bucket = self._buckets.get(name or "")  # none: revoked since the request was let in
-        wait = bucket.take(self._charge(name, reports, sections)) if bucket else 0.0
+        bucket = self._buckets.get(name or "")
+        if name is None or bucket is None:  # revoked since the request was let in
+            return
+        burst = self._keys[name].burst
+        wait = bucket.take(max(reports, min(LEAST_CHARGE * sections, burst)))
         if math.isinf(wait):
-            burst = self._keys[name or ""].burst
             detail = f"reports: {reports}; this key may send at most {burst} at once"
             raise RefusalError(413, "too_large", detail, key=name)
         if wait:
             detail = "quota of this key is used up; see Retry-After"
             raise RefusalError(429, "quota", detail, retry_after=wait, key=name)
-
-    def may_repeat(self, name: str | None, reports: int, sections: int = 1) -> bool:
-        """Return whether a key may now send again so many reports, and count them as sent again."""
-        bucket = self._repeats.get(name or "")
-        return not bucket or bucket.take(self._charge(name, reports, sections)) == 0
-
-    def refund(self, name: str | None, reports: int, sections: int = 1) -> None:
-        """Give back what was taken for reports that had been stored already, as far as allowed."""
-        bucket = self._buckets.get(name or "")
-        if bucket and self.may_repeat(name, reports, sections):
-            bucket.put(self._charge(name, reports, sections))
-
-    def _charge(self, name: str | None, reports: int, sections: int) -> int:
-        return max(reports, min(LEAST_CHARGE * sections, self._keys[name or ""].burst))

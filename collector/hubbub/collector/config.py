@@ -22,7 +22,6 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
-    field_validator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -30,8 +29,6 @@ from pydantic_core import PydanticCustomError
 
 from hubbub.protocol import HubbubError
 from hubbub.storage import mask
-
-Scope = Literal["read", "export", "delete"]
 
 # Without upper case and double underscores, which names from the environment can't have.
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](_?[a-z0-9-])*$", max_length=64)]
@@ -78,19 +75,12 @@ class IngestKey(_Frozen):
 
 
 class AdminToken(_Frozen):
-    """A token with which operators use the admin listener, and for what."""
+    """A token with which operators use the admin listener."""
 
     sha256: _Sha256
     """SHA-256 of the secret, as `hubbub-collector token` prints it."""
-    scopes: frozenset[Scope] = Field(min_length=1)
-    """Permitted actions: any of read, export, delete."""
     expires: dt.date | None = None
     """Last day (UTC) on which it is valid. Unset: never expires."""
-
-    @field_validator("scopes", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return value.split(",") if isinstance(value, str) else value
 
 
 class Settings(_Frozen):
@@ -179,8 +169,6 @@ class Settings(_Frozen):
     """Least free disk space for the store; with less, the collector isn't ready."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least important log lines to write."""
-    log_times: bool = False
-    """Put the time into log lines on start, stop and reload."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -407,7 +395,7 @@ def to_toml(configuration: Configuration) -> str:
 
 
 def toml_value(value: object) -> str:
-    """Return a string, number, boolean, date, path or collection of strings as TOML."""
+    """Return a string, number, boolean, date or path as TOML."""
     match value:
         case bool():
             return str(value).lower()
@@ -416,8 +404,6 @@ def toml_value(value: object) -> str:
             return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007F")
         case dt.date():
             return value.isoformat()
-        case frozenset() | tuple():
-            return f"[{', '.join(sorted(map(toml_value, value)))}]"
         case _:
             return repr(value)
 

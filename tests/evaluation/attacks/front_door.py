@@ -160,7 +160,6 @@ log_level = "error"
 anonymous = true
 [admin_tokens.ops]
 sha256 = "{"0" * 64}"
-scopes = ["read"]
 """
 
 

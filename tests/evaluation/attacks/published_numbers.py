@@ -228,7 +228,7 @@ def _collector(step: float) -> Iterator[tuple[str, str]]:
         metrics.write_text(registry_toml(*_METRICS), encoding="utf-8")
         config.write_text(
             f"admin_port = 0\npublish_seconds = {step}\nupkeep_seconds = 0.3\n"
-            f'[admin_tokens.attacker]\nsha256 = "{_HASH}"\nscopes = ["read"]\n',
+            f'[admin_tokens.attacker]\nsha256 = "{_HASH}"\n',
             encoding="utf-8",
         )
         options = ["--config", str(config)]

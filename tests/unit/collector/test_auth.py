@@ -13,7 +13,6 @@ from hubbub.collector import (
     Gate,
     IngestKey,
     Purpose,
-    Scope,
     generate_secret,
     is_secret,
 )
@@ -128,9 +127,9 @@ def test_chosen_secret_is_refused_even_if_its_hash_is_configured():
 
 
 def test_ingest_key_is_no_admin_token_even_if_its_hash_is_configured_as_one():
-    gate = Gate({"ops": AdminToken(sha256=HASH, scopes=frozenset({"read"}))}, "admin")
+    gate = Gate({"ops": AdminToken(sha256=HASH)}, "admin")
     with pytest.raises(AuthError):
-        gate.admit(f"Bearer {SECRET}", TODAY, "read")
+        gate.admit(f"Bearer {SECRET}", TODAY)
 
 
 def test_mistyped_key_is_told_from_an_unknown_one():
@@ -154,32 +153,16 @@ def test_where_there_are_no_keys_the_header_is_ignored():
     assert gate.admit("nonsense", TODAY) is None
 
 
-def test_token_may_do_what_its_scopes_say_and_nothing_else():
+def test_unknown_and_expired_tokens_are_refused():
     secret, sha256 = generate_secret("admin")
-    gate = Gate({"ops": AdminToken(sha256=sha256, scopes=frozenset({"read", "export"}))}, "admin")
-    allowed: tuple[Scope, ...] = ("read", "export")
-    for scope in allowed:
-        assert gate.admit(f"Bearer {secret}", TODAY, scope) == "ops"
-    with pytest.raises(AuthError) as refusal:
-        gate.admit(f"Bearer {secret}", TODAY, "delete")
-    assert refusal.value.status == 403
-    assert refusal.value.detail == "Authorization: the token lacks the scope 'delete'"
-    assert refusal.value.headers["WWW-Authenticate"].endswith(
-        'error="insufficient_scope", scope="delete"'
-    )
-
-
-def test_unknown_and_expired_tokens_are_refused_whatever_their_scope():
-    secret, sha256 = generate_secret("admin")
-    everything: frozenset[Scope] = frozenset({"read", "export", "delete"})
-    token = AdminToken(sha256=sha256, scopes=everything, expires=YESTERDAY)
+    token = AdminToken(sha256=sha256, expires=YESTERDAY)
     gate = Gate({"ops": token}, "admin")
     for authorization in (f"Bearer {secret}", f"Bearer {SECRET}", None):
         with pytest.raises(AuthError) as refusal:
-            gate.admit(authorization, TODAY, "read")
+            gate.admit(authorization, TODAY)
         assert refusal.value.status == 401
 
 
 def test_without_tokens_nobody_is_let_in():
     with pytest.raises(AuthError):
-        Gate[AdminToken]({}, "admin").admit(f"Bearer {SECRET}", TODAY, "read")
+        Gate[AdminToken]({}, "admin").admit(f"Bearer {SECRET}", TODAY)

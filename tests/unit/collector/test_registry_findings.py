@@ -1,15 +1,13 @@
-"""What `hubbub-collector check` tells: faults with their lines, what ends, what a change costs."""
+"""What `hubbub-collector check` tells: faults, what ends, what a change costs."""
 
 import datetime as dt
 import re
-import tomllib
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, strategies as st
 
 from factories import make_metric, make_params, make_registry
-from hubbub.collector import changes, key_lines, line_of, main
+from hubbub.collector import changes, main
 from hubbub.protocol import Registry
 from hubbub.reporting import END_CODES, registry_ends
 
@@ -98,20 +96,24 @@ def run(tmp_path, text, old=None):
     return result.exit_code, result.stdout.replace(f"{tmp_path}/", "")
 
 
-def test_all_faults_are_told_at_once_with_their_lines(tmp_path):
+def errors(told):
+    return re.findall(r"metrics\.toml: error: (.*)", told)
+
+
+def test_all_faults_are_told_at_once(tmp_path):
     code, told = run(tmp_path, _FAULTS)
-    assert code == 1
-    found = [(int(line), words) for line, words in re.findall(r"toml:(\d+): error: (.*)", told)]
-    lines = [2, 4, 4, 5, 7, 12, 19, 21, 23, 25, 40, 42, 43, 53, 54]
-    assert [line for line, _ in found] == lines
-    by_line = dict(found)
-    assert "did you mean 'version'?" in by_line[5]
-    assert "a list of 2 to 4096 texts" in by_line[7]
-    assert "did you mean 'string'?" in by_line[19]
-    assert "p = q = 0.75" in by_line[42]
-    assert "did you mean 'host'?" in by_line[53]
-    assert "fields[1].type = 'bolean'" in by_line[40]
-    assert "did you mean 'choice'?" in by_line[54]
+    found = "\n".join(errors(told))
+    assert (code, len(errors(told))) == (1, 15)
+    for words in (
+        "did you mean 'version'?",
+        "a list of 2 to 4096 texts",
+        "did you mean 'string'?",
+        "p = q = 0.75",
+        "did you mean 'host'?",
+        "fields[1].type = 'bolean'",
+        "did you mean 'choice'?",
+    ):
+        assert words in found
 
 
 def test_a_fault_hides_no_other_fault_of_its_metric(tmp_path):
@@ -158,8 +160,7 @@ high = 1
 q = 2
 """
     code, told = run(tmp_path, text)
-    found = [int(line) for line in re.findall(r"toml:(\d+): error:", told)]
-    assert (code, found) == (1, [4, 5, 7, 7, 10, 15, 18, 18, 20, 26, 27, 28, 29, 33, 33, 35, 41])
+    assert (code, len(errors(told))) == (1, 17)
 
 
 def test_changed_definition_is_told_by_its_fields(tmp_path):
@@ -168,7 +169,7 @@ def test_changed_definition_is_told_by_its_fields(tmp_path):
     assert code == 1
     words = "changed without 'dark', with 'black'; p from 0.25 to 0.3"
     assert (
-        f"metrics.toml:6: error: metrics.theme.categories: {words}; version must be greater than 1"
+        f"metrics.toml: error: metrics.theme.categories: {words}; version must be greater than 1"
         in told
     )
     code, told = run(tmp_path, new.replace("black", "dark"), old=_THEME)
@@ -176,10 +177,10 @@ def test_changed_definition_is_told_by_its_fields(tmp_path):
 
 
 @pytest.mark.parametrize("ends_with", ["\n", "\r\n"])
-def test_fault_of_several_keys_is_told_where_one_of_them_is(tmp_path, ends_with):
+def test_fault_of_several_keys_is_told_once(tmp_path, ends_with):
     text = _THEME.replace("p = 0.25", "p = 0.75").replace("\n", ends_with)
     code, told = run(tmp_path, text)
-    assert (code, "metrics.toml:3: error: metrics.theme.p = q = 0.75" in told) == (1, True)
+    assert (code, "metrics.toml: error: metrics.theme.p = q = 0.75" in told) == (1, True)
 
 
 def test_a_mode_that_is_misspelt_is_the_only_fault(tmp_path):
@@ -200,7 +201,7 @@ def test_what_is_no_toml_is_told_with_its_line(tmp_path):
 def test_registry_in_order_is_no_fault_though_it_ends_soon(tmp_path):
     soon = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=3)
     code, told = run(tmp_path, _THEME.replace("2027-04-13", str(soon)))
-    assert (code, "metrics.toml:3: warning: metrics.theme: expires on" in told) == (0, True)
+    assert (code, "metrics.toml: warning: metrics.theme: expires on" in told) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -219,9 +220,7 @@ def test_dimensions_of_what_a_client_repeats_at_will_are_warned_of(tmp_path, key
     minimum = "\nmin_reports = 77" if keys else ""
     text = _THEME.replace("f = 0.5\np = 0.25\nq = 0.75\n", noise + keys + minimum)
     code, told = run(tmp_path, text + dimensions)
-    warning = (
-        "toml:3: warning: metrics.theme: has dimensions, and a client may report it many times"
-    )
+    warning = "toml: warning: metrics.theme: has dimensions, and a client may report it many times"
     assert (code, warning in told, "77 reports" in told) == (0, is_warned_of, is_warned_of)
 
 
@@ -287,29 +286,8 @@ def test_all_that_clients_could_not_bear_is_told_at_once(tmp_path):
     new = old.replace("com.example.app", "com.example.other").replace("= 90", "= 20")
     code, told = run(tmp_path, new.replace("f = 0.5", "f = 0.25"), old)
     assert code == 1
-    assert re.findall(r"toml:(\d+): error", told) == ["2", "1", "14"]
-
-
-_NAMES = st.sampled_from(["a", "b-c", '"d e"', "'f.g'"])
-_VALUES = st.sampled_from(
-    ["1", '"x"', '[\n  1,\n  "]",\n]', '"""\n[a]\nb = 1\n"""', "{y = 1}", "2027-01-01"]
-)
-
-
-@given(st.lists(st.tuples(_NAMES, st.dictionaries(_NAMES, _VALUES)), unique_by=lambda it: it[0]))
-def test_lines_are_those_where_statements_begin(tables):
-    text, expected = "", {}
-    for name, entries in tables:
-        expected[name.strip("\"'")] = text.count("\n") + 1
-        text += f"[{name}]\n"
-        for key, value in entries.items():
-            text += "# a = 1\n\n"
-            expected[f"{name}.{key}".replace('"', "").replace("'", "")] = text.count("\n") + 1
-            text += f"{key} = {value}\n"
-    tomllib.loads(text)
-    lines = key_lines(text)
-    assert {field: lines[field] for field in expected} == expected
-    assert {line_of(f"{field}.none", lines) for field in expected} == set(expected.values())
+    fields = ["application", "lifetime_epsilon", "metrics.theme.f"]
+    assert sorted(re.split(r"[: ]", error)[0] for error in errors(told)) == fields
 
 
 def test_a_new_version_costs_the_periods_that_are_left_and_values_anew():

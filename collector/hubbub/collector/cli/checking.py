@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-import tomllib
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -31,22 +28,17 @@ def check(metrics: Path, against: Path | None) -> None:
       git show main:metrics.toml > old.toml
       hubbub-collector check metrics.toml --against old.toml
 
-    Prints one line per finding, with its line in the file. --against adds what the change means:
-    whether a version must be raised, what clients spend again, and what happens to stored reports.
-    The exit code is 1 if something is wrong or if clients would report nothing. Two things are
-    listed but are not errors: metrics that expire within 30 days, and metrics with dimensions that
-    may be reported many times a day.
+    Prints one line per finding. --against adds what the change means: whether a version must be
+    raised, what clients spend again, and what happens to stored reports. The exit code is 1 if
+    something is wrong or if clients would report nothing. Two things are listed but are not errors:
+    metrics that expire within 30 days, and metrics with dimensions that may be reported many times
+    a day.
     """
     with cli_errors():
-        try:
-            lines = key_lines(metrics.read_text(encoding="utf-8-sig"))
-        except ValueError:  # of TOML or UTF-8, as the reader of the registry will say
-            lines = {}
         try:
             registry = Registry.load(metrics)
         except MetricError as error:
             found = [_fault(fault.field, str(fault)) for fault in error.faults]
-            found.sort(key=lambda it: line_of(it.label, lines))
         else:
             today = dt.datetime.now(dt.UTC).date()
             found = [*registry_ends(registry, today), *_repeats(registry)]
@@ -60,8 +52,7 @@ def check(metrics: Path, against: Path | None) -> None:
         text = finding.text.removeprefix(f"{metrics}: ")
         if finding.code != _FAULT:  # which names its field
             text = f"{finding.label}: {text}"
-        line = line_of(finding.label, lines)
-        click.echo(f"{metrics}{f':{line}' if line else ''}: {level}: {text}")
+        click.echo(f"{metrics}: {level}: {text}")
     click.echo(f"{metrics}: {f'{wrong} wrong' if wrong else 'in order'}", err=True)
     sys.exit(1 if wrong else 0)
 
@@ -171,58 +162,3 @@ def _new_version(before: Metric, metric: Metric) -> Finding:
         return metric_warning("version_unneeded", metric, text, metric.reserve)
     text = f"version {metric.version} was needed: {spent}"
     return _fact("version_raised", metric, text, metric.reserve)
-
-
-def key_lines(text: str) -> dict[str, int]:
-    """Return the first line of each table and key, by names as messages have them.
-
-    `tomllib` gives no lines. So each statement is parsed by itself: it ends where what was read
-    since the last one can be parsed. Raises ValueError if the text isn't TOML. Returns such as
-    ``{"metrics.tabs": 3, "metrics.tabs.edges": 8, "metrics.tabs.fields[1].name": 9}``.
-    """
-    tomllib.loads(text)
-    lines: dict[str, int] = {}
-    table, statement, start = "", "", 1
-    for number, line in enumerate(text.split("\n"), 1):
-        is_first = not statement
-        statement += line + "\n"
-        # One of these is in the last line of every statement that has several.
-        if not is_first and not any(closer in line for closer in ("]", "}", '"""', "'''")):
-            continue
-        try:
-            parsed = tomllib.loads(statement)
-        except ValueError:
-            continue
-        paths = list(_paths("", parsed))
-        if statement.lstrip().startswith("["):
-            table = paths[-1]
-            if table.endswith("[0]"):  # [[...]]
-                base = table[:-3]
-                table = next(it for n in count() if (it := f"{base}[{n}]") not in lines)
-            paths = [table]
-        elif table:
-            paths = [f"{table}.{path}" for path in paths]
-        for path in paths:
-            lines.setdefault(path, start)
-        statement, start = "", number + 1
-    return lines
-
-
-def line_of(field: str, lines: dict[str, int]) -> int:
-    """Return the line of a key, or of the innermost table around it that is there; 0 if none is."""
-    while field and field not in lines:
-        field = field[: max(field.rfind("."), field.rfind("["), 0)]
-    return lines.get(field, 0)
-
-
-def _paths(path: str, value: Any) -> Iterator[str]:
-    """Yield all keys inside a value, the outer ones first."""
-    if path:
-        yield path
-    inner = {}
-    if isinstance(value, dict):
-        inner = {f"{path}.{key}" if path else key: it for key, it in value.items()}
-    elif isinstance(value, list):
-        inner = {f"{path}[{i}]": it for i, it in enumerate(value) if isinstance(it, dict)}
-    for name, it in inner.items():
-        yield from _paths(name, it)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from hubbub.collector.access import Purpose, generate_secret
 from hubbub.collector.cli import cli_errors, config_option, read_configuration
-from hubbub.collector.config import TABLES, Scope, Settings, describe, load, to_toml, toml_value
+from hubbub.collector.config import TABLES, Settings, describe, load, to_toml, toml_value
 from hubbub.protocol import SigningKey
 from hubbub.reporting.command_line import WithHeadings
 
@@ -57,7 +57,7 @@ def _with_flags(command: _Command) -> _Command:
         "Limits": "max_body_bytes max_reports max_requests max_connections "
         "max_connections_per_address max_waiting_bytes header_seconds body_seconds drain_seconds "
         "retry_after_seconds",
-        "Logs": "log_level log_times",
+        "Logs": "log_level",
     },
 )
 @config_option
@@ -87,7 +87,7 @@ def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
 
     gc.enable()
     settings = configuration.settings
-    logs.configure(settings.log_level, log_times=settings.log_times)
+    logs.configure(settings.log_level)
     with cli_errors():
         server.run(settings, partial(_read_settings, flags, config), click.echo)
 
@@ -120,19 +120,11 @@ def _read_settings(flags: Mapping[str, Any], config: Path | None) -> Settings:
     metavar="DAY",
     help="Last day (UTC) on which it is valid, such as 2027-12-31; by default it never expires.",
 )
-@click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    type=click.Choice(get_args(Scope)),
-    help="What an admin token may do; may be repeated.  [default: read]",
-)
 def token(
     purpose: Purpose | None,
     signing_key: Path | None,
     name: str,
     expires: dt.datetime | None,
-    scopes: tuple[str, ...],
 ) -> None:
     """Make an ingest key, an admin token, or a key that signs switch files.
 
@@ -145,7 +137,7 @@ def token(
     file, and give the public key to the app (`switch_key`).
     """
     if signing_key:
-        if purpose or expires or scopes:
+        if purpose or expires:
             raise click.UsageError("--switch: such a key has no other options")
         with cli_errors():
             made = SigningKey.generate()
@@ -157,13 +149,9 @@ def token(
                 os.fsync(file.fileno())
         click.echo(made.public)
         return
-    if scopes and purpose != "admin":
-        raise click.UsageError("--scope: only admin tokens have scopes; add --admin")
     purpose = purpose or "ingest"
     secret, sha256 = generate_secret(purpose)
     entry: dict[str, object] = {"sha256": sha256}
-    if purpose == "admin":
-        entry["scopes"] = tuple(scopes or ("read",))
     if expires:
         entry["expires"] = expires.date()
     table = "admin_tokens" if purpose == "admin" else "ingest_keys"

@@ -14,8 +14,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias, cast
 
 from aiohttp import HttpVersion11, web
@@ -28,9 +27,8 @@ from hubbub.collector.ingest.validator import ReportValidator, SliceLimit
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import Answer, RefusalError, problem, refusal, unexpected
 from hubbub.collector.serving.connections import Connection, Connections, NotHttpError, to_response
-from hubbub.storage import NewBatch, Store, StoreError
+from hubbub.storage import NewBatch, StoreError
 
-_MOST_LOOKUPS = 16  # one looks and 15 wait, some milliseconds each
 _LARGE = 2**14
 """A body from so many bytes on takes up to a tenth of a second to check: one at a time."""
 _STORE_FAILED = "the store failed; send the same batch again"
@@ -69,16 +67,18 @@ class App:
     """The routes of a listener.
 
     `routes`: what answers, by path and method. Only the method POST takes a body. `metrics`: where
-    answers that aren't 2xx are counted. `draining`: set it to close each connection with its next
-    answer.
+    answers that aren't 2xx are counted. `origins`: of pages that may read the answers (CORS).
+    `draining`: set it to close each connection with its next answer.
     """
 
-    def __init__(self, routes: Routes, metrics: Metrics, settings: Settings) -> None:
+    def __init__(
+        self, routes: Routes, metrics: Metrics, settings: Settings, origins: str = ""
+    ) -> None:
         self.draining = False
         self._routes = routes
         self._metrics = metrics
         self._retry_after = settings.retry_after_seconds
-        self._origins = frozenset(settings.cors_origins.split())
+        self._origins = frozenset(origins.split())
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""
@@ -152,20 +152,17 @@ class Reports:
     def __init__(
         self,
         settings: Settings,
-        store: Store,
         commit: GroupCommit,
         validator: ReportValidator,
         metrics: Metrics,
     ) -> None:
         self._quotas = Quotas(settings.workers)
-        self._store = store
         self._commit = commit
         self._validator = validator
         self._metrics = metrics
         self._under_way = 0
         self._is_over = asyncio.Event()
         self._large = asyncio.Lock()
-        self._looking, self._lookers = asyncio.Lock(), 0
 
     def use(self, settings: Settings, reader: BatchReader, slice_limit: SliceLimit) -> None:
         """Go by these keys, this reader and this limit from now on."""
@@ -211,7 +208,7 @@ class Reports:
                         batch = self._batch(body, media_type)
                     finally:
                         await asyncio.sleep(0)  # a look at the sockets before the next
-            return await self._store_and_answer(batch, key)
+            return await self._store(batch, key)
         finally:
             self._metrics.answered(time.perf_counter() - begun)
             self._under_way -= 1
@@ -277,46 +274,14 @@ class Reports:
         self._validator.check(batch)
         return batch
 
-    async def _store_and_answer(self, batch: NewBatch, key: str | None) -> Answer:
+    async def _store(self, batch: NewBatch, key: str | None) -> Answer:
+        """Store a batch at the expense of its key."""
         reports = sum([records.reports for records in batch.records.values()])
-        if await self._store_once(batch, key, reports):
+        sections = 1 + len(batch.records) - len({(it.metric, it.version) for it in batch.records})
+        self._quotas.spend(key, reports, sections)
+        batch = self._slice_limit.applied(batch, dt.datetime.now(dt.UTC).date())
+        if await self._commit.submit(batch):
             self._metrics.request(201, "stored")
             return Answer(201, b'{"accepted": %d}' % reports)
         self._metrics.request(200, "duplicate")
         return Answer(200, b'{"accepted": %d, "duplicate": true}' % reports)
-
-    async def _store_once(self, batch: NewBatch, key: str | None, reports: int) -> bool:
-        """Store a batch at the expense of its key; return whether it was new.
-
-        One that is stored already costs no quota, and is acknowledged again without any: its sender
-        never got the answer.
-        """
-        sections = 1 + len(batch.records) - len({(it.metric, it.version) for it in batch.records})
-        try:
-            self._quotas.spend(key, reports, sections)
-        except RefusalError as error:
-            if error.status == 429 and self._quotas.may_repeat(key, reports, sections):
-                # One at a time, and few who wait, so that those without quota keep no others from
-                # the store.
-                if self._lookers >= _MOST_LOOKUPS:
-                    raise
-                async with self._looked_up():
-                    is_known = await self._store.ids.has(batch.batch_id)
-                if is_known:
-                    self._metrics.duplicates(1)
-                    return False
-            raise
-        batch = self._slice_limit.applied(batch, dt.datetime.now(dt.UTC).date())
-        is_new = await self._commit.submit(batch)
-        if not is_new:
-            self._quotas.refund(key, reports, sections)
-        return is_new
-
-    @asynccontextmanager
-    async def _looked_up(self) -> AsyncIterator[None]:
-        self._lookers += 1
-        try:
-            async with self._looking:
-                yield
-        finally:
-            self._lookers -= 1

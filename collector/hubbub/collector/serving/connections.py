@@ -90,10 +90,8 @@ class Connections(web.Server):
         kind: str = "connections",
         *,
         tls: ssl.SSLContext | None = None,
-        request_factory: Callable[..., web.BaseRequest] | None = None,
     ) -> None:
         super().__init__(handler, request_factory=self._begin)
-        self._make = request_factory or self._make_request
         self.kind = kind
         self.limits = limits
         self.metrics = metrics
@@ -114,7 +112,7 @@ class Connections(web.Server):
 
     def _begin(self, message: Any, payload: Any, protocol: Any, *others: Any) -> web.BaseRequest:
         self.idle.pop(protocol, None)
-        return self._make(message, payload, protocol, *others)
+        return self._make_request(message, payload, protocol, *others)
 
     def admit(self, connection: Connection) -> bool:
         """Count a connection in, if there is room or can be made."""

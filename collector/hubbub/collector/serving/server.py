@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from hubbub.collector.config import Settings
-from hubbub.collector.operations.logs import LIFECYCLE, get_logger
+from hubbub.collector.operations.logs import lifecycle
 from hubbub.collector.operations.metrics import Metrics, shared_directory
 from hubbub.collector.serving.connections import reserved_port
 from hubbub.collector.serving.service import (
@@ -44,8 +44,6 @@ Announce = Callable[[str], None]
 _LOOK_SECONDS = 1.0
 """How soon a collector serves once its store can be used."""
 
-_lifecycle = get_logger(LIFECYCLE)
-
 
 def run(settings: Settings, reread: Callable[[], Settings], announce: Announce) -> None:
     """Serve until SIGTERM or SIGINT, then drain.
@@ -59,7 +57,7 @@ def run(settings: Settings, reread: Callable[[], Settings], announce: Announce) 
     files = ServiceFiles(settings, reread)
     with _sole_collector(settings.store):
         asyncio.run(serve(files, announce))
-    _lifecycle.info("stopped")
+    lifecycle.info("stopped")
 
 
 async def _serve_alone(files: ServiceFiles, announce: Announce) -> None:
@@ -102,7 +100,7 @@ async def _supervise(files: ServiceFiles, announce: Announce) -> None:
                 found, _unheeded = files.read()
                 await store.declare(found.registry.values())
             except HubbubError as error:  # what there is stays in force
-                _lifecycle.error("not reloaded", fault=str(error))
+                lifecycle.error("not reloaded", fault=str(error))
                 metrics.reloaded(succeeded=False)
                 return
             files.current = found
@@ -129,7 +127,7 @@ async def _store_is_ready(settings: Settings, stop: asyncio.Event) -> bool:
             if warned is None:
                 await stack.enter_async_context(answering_not_ready(settings))
             if why != warned:
-                _lifecycle.warning(f"waiting: {why}")
+                lifecycle.warning(f"waiting: {why}")
             warned = why
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
@@ -181,7 +179,7 @@ async def _operations(
     """Run what a service needs once, however many workers it has: upkeep and the admin listener."""
     settings, registry = files.current
     for finding in registry_ends(registry, dt.datetime.now(dt.UTC).date()):
-        _lifecycle.warning(finding.text, code=finding.code, about=finding.label)
+        lifecycle.warning(finding.text, code=finding.code, about=finding.label)
 
     async with AsyncExitStack() as stack:
         maintenance = Maintenance(
@@ -209,4 +207,4 @@ def _announce(announce: Announce, addresses: Addresses, admin: str | None) -> No
         announce(f"admin on {admin}")
     if addresses.probes:
         announce(f"probes on {addresses.probes}")
-    _lifecycle.info("started", address=addresses.public, admin=admin, probes=addresses.probes)
+    lifecycle.info("started", address=addresses.public, admin=admin, probes=addresses.probes)

@@ -24,7 +24,7 @@ from hubbub.collector.config import Settings
 from hubbub.collector.ingest.commit import Commit, running_group_commit
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.validator import ReportValidator, SliceLimit
-from hubbub.collector.operations.logs import LIFECYCLE, get_logger
+from hubbub.collector.operations.logs import lifecycle
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.serving.app import App, Reports, Routes
 from hubbub.collector.serving.connections import (
@@ -63,8 +63,6 @@ _SWITCH_SECONDS = 0.0005
 """A tenth of Python's own: the loop waits that long for threads that compute."""
 RELOADED = ("ingest_keys", "anonymous", "admin_tokens")
 """The settings that are read again; a change of any other needs a restart."""
-
-_lifecycle = get_logger(LIFECYCLE)
 
 
 class ActiveConfig(NamedTuple):
@@ -162,14 +160,14 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
     settings, registry = files.current
     most, backlog = room_for_connections(settings.max_connections)
     if most < settings.max_connections:
-        _lifecycle.warning("fewer connections, as the limit of open files is low", most=most)
+        lifecycle.warning("fewer connections, as the limit of open files is low", most=most)
     tls = _tls(settings)
     validator = ReportValidator(registry, settings, metrics)
     async with AsyncExitStack() as stack:
         commit = await stack.enter_async_context(
             running_group_commit(store, partial(_count, metrics, validator))
         )
-        reports = Reports(settings, store, commit, validator, metrics)
+        reports = Reports(settings, commit, validator, metrics)
         probes = Probes(settings, store, commit)
         switch = ServedSwitch(settings.switch, registry.application) if settings.switch else None
 
@@ -189,15 +187,15 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
                 found, unheeded = files.read()
                 await use(*found)
             except HubbubError as error:
-                _lifecycle.error("not reloaded", fault=str(error))
+                lifecycle.error("not reloaded", fault=str(error))
                 metrics.reloaded(succeeded=False)
                 return
             files.current = found
             metrics.reloaded(succeeded=True)
             keys = len(found.settings.ingest_keys)
-            _lifecycle.info("reloaded", metrics=len(found.registry), keys=keys)
+            lifecycle.info("reloaded", metrics=len(found.registry), keys=keys)
             if unheeded:
-                _lifecycle.warning("changed settings need a restart", settings=unheeded)
+                lifecycle.warning("changed settings need a restart", settings=unheeded)
 
         await use(settings, registry)
         routes: Routes = {
@@ -214,7 +212,7 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
             settings.header_seconds,
             settings.body_seconds,
         )
-        app = App(routes, metrics, settings)
+        app = App(routes, metrics, settings, settings.cors_origins)
         reports.connections = connections = Connections(app.handle, limits, metrics, tls=tls)
         gauges = asyncio.create_task(_watch(metrics, lambda: commit.depth, connections, switch))
         stack.callback(gauges.cancel)
@@ -234,12 +232,12 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
                 reload, Addresses(listener.address, probed and probed.address), connections
             )
         finally:
-            _lifecycle.info("draining")
+            lifecycle.info("draining")
             app.draining = probes.draining = True
             listener.stop_accepting()
             commit.end_waiting()
             if not await reports.wait_until_over(settings.drain_seconds):
-                _lifecycle.warning("gave up requests that didn't end within drain_seconds")
+                lifecycle.warning("gave up requests that didn't end within drain_seconds")
 
 
 @asynccontextmanager
@@ -356,10 +354,10 @@ async def _watch(
         try:
             if switch and switch.look():
                 metrics.switch_read(succeeded=True)
-                _lifecycle.info("switch read")
+                lifecycle.info("switch read")
         except HubbubError as error:
             metrics.switch_read(succeeded=False)
-            _lifecycle.error("switch not read", fault=str(error))
+            lifecycle.error("switch not read", fault=str(error))
         metrics.queue_depth(depth())
         metrics.connections(connections.open)
         await asyncio.sleep(_GAUGE_SECONDS)

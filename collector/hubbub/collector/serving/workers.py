@@ -21,7 +21,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from hubbub.collector.operations.logs import LIFECYCLE, configure, get_logger
+from hubbub.collector.operations.logs import configure, lifecycle
 from hubbub.collector.operations.metrics import Metrics, forget_gauges, share
 from hubbub.collector.serving.service import (
     Addresses,
@@ -43,7 +43,6 @@ _MISSED_BEATS = 50
 
 
 _spawn = multiprocessing.get_context("spawn")
-_lifecycle = get_logger(LIFECYCLE)
 
 
 class WorkerError(HubbubError):
@@ -122,7 +121,7 @@ class Workers:
             if self._stopping.is_set():
                 return
             exit_code = self._workers[number].process.exitcode
-            _lifecycle.error("worker ended and is replaced", exit_code=exit_code)
+            lifecycle.error("worker ended and is replaced", exit_code=exit_code)
             while True:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), _PAUSE_SECONDS)
@@ -131,7 +130,7 @@ class Workers:
                     await self._start(number)
                     break
                 except WorkerError as error:
-                    _lifecycle.error("worker not replaced", fault=str(error))
+                    lifecycle.error("worker not replaced", fault=str(error))
                     forget_gauges(self._counters, str(number))
 
     async def _end_of(self, worker: _Worker) -> None:
@@ -146,7 +145,7 @@ class Workers:
             missed = missed + 1 if worker.beats.value == before else 0
             before = worker.beats.value
             if missed >= _MISSED_BEATS and not self._stopping.is_set():
-                _lifecycle.error("worker is stopped or hangs and is killed")
+                lifecycle.error("worker is stopped or hangs and is killed")
                 worker.process.kill()
                 missed = 0
         worker.pipe.close()
@@ -184,7 +183,7 @@ def _work(
 ) -> None:
     """Run a worker process."""
     settings = files.current.settings
-    configure(settings.log_level, log_times=settings.log_times)
+    configure(settings.log_level)
     try:
         share(counters, name)
         asyncio.run(_serve(files, counters, ports, pipe, beats))
