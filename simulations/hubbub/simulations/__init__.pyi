@@ -35,7 +35,6 @@ from hubbub.simulations.experiments.scoring import (
     Score as Score,
     bands as bands,
     held_shares as held_shares,
-    mass_covered as mass_covered,
     p_values_below as p_values_below,
     score as score,
     score_decoding as score_decoding,

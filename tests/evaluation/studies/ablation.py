@@ -411,40 +411,40 @@ def _listed_shares(rng: Generator, n: int) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowded:
-    """One to three candidates a row of bits, in at most six cohorts."""
+class OfStudy:
+    """A case of another study."""
 
-    regime: regimes.Regime
+    case: Any
     mechanisms: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        return self.regime.name
+        return str(self.case.name)
 
     @property
     def work(self) -> float:
-        return self.regime.work
+        return float(self.case.work)
+
+    def chosen(self, every: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+        """Return those of some mechanisms that are to be left out."""
+        return {name: every[name] for name in self.mechanisms if name in every}
+
+
+class Crowded(OfStudy):
+    """One to three candidates a row of bits, in at most six cohorts."""
+
+    __slots__ = ()
 
     def run(self, number: int) -> dict[str, Tally]:
-        drawn, params = self.regime.collect(number), self.regime.params
+        drawn, params = self.case.collect(number), self.case.params
         candidates = hashed(drawn.candidates, params)
         return listed_without(self.mechanisms, drawn.counts, params, candidates, drawn.truth)
 
 
-@dataclass(frozen=True, slots=True)
-class Rappor:
+class Rappor(OfStudy):
     """One of google/rappor's cases, decoded as `auto` does."""
 
-    case: rappor_cases.RapporCase
-    mechanisms: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return self.case.name
-
-    @property
-    def work(self) -> float:
-        return 100 * self.case.work
+    __slots__ = ()
 
     def run(self, number: int) -> dict[str, Tally]:
         scenario = self.case.scenario(number)
@@ -462,33 +462,22 @@ class Rappor:
             return timed(work)
 
         scored = partial(tallied, truth)
-        chosen = {name: STRINGS[name] for name in self.mechanisms if name in STRINGS}
-        tallies = each_without(made, scored, chosen)
+        tallies = each_without(made, scored, self.chosen(STRINGS))
         if LIKELIHOOD in self.mechanisms:
             tallies[LIKELIHOOD] = scored(*made("counts"))
         return tallies
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(OfStudy):
     """A population of open strings, of whose strings nothing is known."""
 
-    case: open_populations.OpenPopulation
-    mechanisms: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return self.case.name
-
-    @property
-    def work(self) -> float:
-        return self.case.work
+    __slots__ = ()
 
     def run(self, number: int) -> dict[str, Tally]:
         people = self.case.people()
         truth = dict(zip(people.values, people.shares.tolist(), strict=True))
 
-        def made() -> tuple[Decoding, float]:
+        def made() -> Any:
             return self.case.decoded(people, self.case.steps, np.random.default_rng([59, number]))
 
         def scored(decoding: Decoding, seconds: float) -> Tally:
@@ -499,27 +488,15 @@ class Open:
             right = int(there.sum())
             return Tally(right, len(rows) - right, right, held, held, seconds=seconds)
 
-        chosen = {name: OPEN[name] for name in self.mechanisms if name in OPEN}
-        return each_without(made, scored, chosen)
+        return each_without(made, scored, self.chosen(OPEN))
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
+class Cells(OfStudy):
     """A table, or categories; of a table `present` are its conditional shares."""
 
-    case: joint.DrawnTable | categories.CategoryCase
-    mechanisms: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return self.case.name
-
-    @property
-    def work(self) -> float:
-        return self.case.work
+    __slots__ = ()
 
     def run(self, number: int) -> dict[str, Tally]:
-        chosen = {name: CELLS[name] for name in self.mechanisms if name in CELLS}
         rng = np.random.default_rng(number)
         if isinstance(self.case, joint.DrawnTable):
             experiment = self.case.experiment(number)
@@ -529,7 +506,8 @@ class Cells:
         else:
             truth = self.case.shares
             made = partial(decode_categories, self.case.draw(rng), self.case.metric)
-        return each_without(lambda: timed(made), partial(_tallied_cells, truth), chosen)
+        scored = partial(_tallied_cells, truth)
+        return each_without(lambda: timed(made), scored, self.chosen(CELLS))
 
 
 def _tallied_cells(truth: FloatArray, found: Any, seconds: float) -> Tally:

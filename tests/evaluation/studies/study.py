@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -20,6 +20,7 @@ from evaluation.measured_table import ENDINGS, MeasuredTable
 from hubbub.inference import cores
 from hubbub.reporting import progress_bar
 
+CaseT = TypeVar("CaseT", bound=Case[Any])
 Columns = Mapping[str, Callable[[Any, Sequence[Any]], object]]
 """By heading, what a cell shows of a case and the scores of its trials."""
 
@@ -69,10 +70,7 @@ class Study:
             patterns: tuple[str, ...],
             output: tuple[Path, ...],
         ) -> None:
-            cases = [case for case in self.cases()[first::every] if _is_chosen(case, patterns)]
-            if not cases:
-                names = ", ".join(case.name for case in self.cases())
-                raise click.UsageError(f"no such case; there are {names}")
+            cases = chosen(self.cases()[first::every], patterns)
             with progress_bar(name) as bar:
                 table = self.table(cases, runs, workers or cores(), bar)
             show(table, output)
@@ -93,8 +91,17 @@ def show(table: MeasuredTable, output: Sequence[Path] = ()) -> None:
         table.write(path)
 
 
-def _is_chosen(case: Case[Any], patterns: Sequence[str]) -> bool:
-    return not patterns or any(fnmatchcase(case.name, pattern) for pattern in patterns)
+def chosen(cases: Sequence[CaseT], patterns: Sequence[str]) -> list[CaseT]:
+    """Return the cases whose names match any pattern, such as `*null*`; all if there is none."""
+    found = [
+        case
+        for case in cases
+        if not patterns or any(fnmatchcase(case.name, pattern) for pattern in patterns)
+    ]
+    if not found:
+        names = ", ".join(case.name for case in cases)
+        raise click.UsageError(f"no such case; there are {names}")
+    return found
 
 
 def means(*names: str, of: Callable[[Any], Any] = lambda score: score) -> Columns:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from evaluation.studies.study import OUTPUT, show
+from evaluation.studies.study import OUTPUT, chosen, show
 from evaluation.suite.bounds import promises_kept
-from evaluation.suite.matrix import all_cases, matching, quick_cases, run_suite
+from evaluation.suite.matrix import all_cases, quick_cases, run_suite
 from evaluation.suite.result import suite_table
 from hubbub.inference import cores
 from hubbub.reporting import progress_bar
@@ -27,14 +27,12 @@ from hubbub.reporting import progress_bar
     "--workers", type=click.IntRange(1), help="Number of processes.  [default: one per core]"
 )
 @OUTPUT
-@click.option("--list", "only_list", is_flag=True, help="List the cases' names and exit.")
 def main(
     quick: bool,
     seeds: int | None,
     patterns: tuple[str, ...],
     workers: int | None,
     output: tuple[Path, ...],
-    only_list: bool,
 ) -> None:
     """Measure the decoder over a matrix of cases; exit code 1 if a promise isn't kept.
 
@@ -42,14 +40,7 @@ def main(
     population, candidates and reports of its own. A bound counts as broken if it is exceeded by
     more than the standard error allows (one-sided, probability 0.001).
     """
-    try:
-        cases = matching(quick_cases() if quick else all_cases(), patterns)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-    if only_list:
-        for case in cases:
-            click.echo(case.name)
-        return
+    cases = chosen(quick_cases() if quick else all_cases(), patterns)
     with progress_bar("runs") as bar:
         results = run_suite(cases, seeds or (5 if quick else 10), workers or cores(), bar)
     show(suite_table(results), output)

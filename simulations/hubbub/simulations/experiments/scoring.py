@@ -16,23 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from hubbub.inference import (
-    Z_CONFIDENCE,
-    BoolArray,
-    Decoding,
-    FloatArray,
-    IntArray,
-    JointDecoding,
-    TableAnalysis,
-)
+from hubbub.inference import BoolArray, Decoding, FloatArray, IntArray, JointDecoding, TableAnalysis
 from hubbub.protocol import normal_form
 
 EDGES = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Edges of the bands: one per decade of shares."""
 LEVELS = (0.5, 0.1, 0.05, 0.01, 0.001)
 """Levels at which p-values of absent candidates are counted."""
-_ROUNDING = 1e-9
-"""Rounding of sums of shares, which are doubles."""
 _COLUMNS = {
     "share": "proportion",
     "std_error": "prop_std_error",
@@ -156,13 +146,6 @@ def score_decoding(truth: FloatArray, decoding: Decoding) -> Score:
         decoding.detected,
         decoding.constrained_share,
     )
-
-
-def mass_covered(truth: float, estimate: float, std_error: float) -> bool | None:
-    """Return whether the 95% interval of a mass holds it; None if the decoder gives no error."""
-    if math.isnan(std_error):
-        return None
-    return abs(estimate - truth) <= Z_CONFIDENCE * std_error + _ROUNDING
 
 
 def held_shares(values: Sequence[str], holders: IntArray) -> dict[str, float]:
