@@ -12,7 +12,6 @@ from evaluation.studies import (
     comparisons,
     detected,
     joint,
-    joint_fields,
     likelihood,
     open_populations,
     peers,
@@ -60,7 +59,7 @@ def main() -> None:
 
 for name, study in STUDIES.items():
     main.add_command(study.command(name))
-for command in (ablation.main, change.main, joint_fields.main, releases.main):
+for command in (ablation.main, change.main, releases.main):
     main.add_command(command)
 
 
