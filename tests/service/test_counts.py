@@ -124,7 +124,7 @@ def test_collector_counts_what_is_old_and_everything_is_decoded_as_before(
     config = tmp_path / "collector.toml"
     config.write_text(
         "report_days = 30\nupkeep_seconds = 0.2\nadmin_port = 0\npublish_seconds = 0.2\n"
-        f'[admin_tokens.all]\nsha256 = "{hashed}"\nscopes = ["read", "export", "delete"]\n',
+        f'[admin_tokens.all]\nsha256 = "{hashed}"\n',
         encoding="utf-8",
     )
     with forked_collector(metrics, any_store_url, ["--config", str(config)]) as collector:

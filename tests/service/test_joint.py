@@ -69,8 +69,7 @@ def test_reports_of_4096_bits_and_hashed_ones_arrive_from_python(metrics, databa
     token, hashed = generate_secret("admin")
     config = tmp_path / "collector.toml"
     config.write_text(
-        "admin_port = 0\npublish_seconds = 0.2\n"
-        f'[admin_tokens.all]\nsha256 = "{hashed}"\nscopes = ["read", "export"]\n'
+        f'admin_port = 0\npublish_seconds = 0.2\n[admin_tokens.all]\nsha256 = "{hashed}"\n'
     )
     with (
         forked_collector(metrics, database, ["--config", str(config)]) as collector,

@@ -118,7 +118,7 @@ def test_probes_are_answered_on_a_listener_of_their_own(metrics_file, database, 
 def test_nothing_tells_what_answers(metrics_file, database, tmp_path):
     config = tmp_path / "collector.toml"
     _secret, sha256 = generate_secret("admin")
-    token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\nscopes = ["read"]\n'
+    token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\n'
     config.write_text(f"admin_port = 0\nprobe_port = 0\n{token}", encoding="utf-8")
     options = ["--config", str(config)]
     with running_collector(metrics_file, database, options) as collector:
@@ -135,7 +135,7 @@ def test_nothing_tells_what_answers(metrics_file, database, tmp_path):
 def test_admin_takes_no_bodies_and_cuts_who_floods_it(metrics_file, database, tmp_path):
     config = tmp_path / "collector.toml"
     _secret, sha256 = generate_secret("admin")
-    token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\nscopes = ["read"]\n'
+    token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\n'
     config.write_text(f"admin_port = 0\n{token}", encoding="utf-8")
     with running_collector(metrics_file, database, ["--config", str(config)]) as collector:
         admin = collector.read_admin_url()
@@ -153,7 +153,7 @@ def test_half_open_admin_connections_hinder_nobody_and_hardly_fill_the_log(
 ):
     config, errors = tmp_path / "collector.toml", tmp_path / "errors"
     _secret, sha256 = generate_secret("admin")
-    token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\nscopes = ["read"]\n'
+    token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\n'
     config.write_text(
         f"admin_port = 0\npublish_seconds = 0.2\nheader_seconds = 2\n{token}", encoding="utf-8"
     )

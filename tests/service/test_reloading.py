@@ -100,7 +100,7 @@ def test_keys_and_tokens_are_revoked_and_added_by_a_hangup(
         config.write_text(
             f"workers = {workers}\nadmin_port = 0\npublish_seconds = 0.2\n"
             f'[ingest_keys.app]\nsha256 = "{key_hash}"\n'
-            f'[admin_tokens.ops]\nsha256 = "{admin_hash}"\nscopes = ["read"]\n',
+            f'[admin_tokens.ops]\nsha256 = "{admin_hash}"\n',
             encoding="utf-8",
         )
 
@@ -131,7 +131,7 @@ def test_failed_reload_is_told_by_the_metrics_until_one_succeeds(
     config, errors = tmp_path / "collector.toml", tmp_path / "errors"
     text = (
         f"workers = {workers}\nadmin_port = 0\npublish_seconds = 0.2\n"
-        f'[admin_tokens.ops]\nsha256 = "{token_hash}"\nscopes = ["read"]\n'
+        f'[admin_tokens.ops]\nsha256 = "{token_hash}"\n'
     )
     config.write_text(text, encoding="utf-8")
     metrics_file.write_text(registry_toml(_NEW), encoding="utf-8")

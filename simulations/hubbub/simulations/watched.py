@@ -45,7 +45,7 @@ from hubbub.storage import MetricVersion, NewBatch, open_store
 METRIC = "first_name"
 _APPS = 20
 """Real clients in a round, each an app with a state of its own; the other reports are simulated."""
-_ADMIN = 'admin_port = 0\npublish_seconds = 1\n[admin_tokens.try]\nscopes = ["read"]\nsha256 = '
+_ADMIN = "admin_port = 0\npublish_seconds = 1\n[admin_tokens.try]\nsha256 = "
 _REFRESH = b'<head>\n<meta http-equiv="refresh" content="3">'
 
 
