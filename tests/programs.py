@@ -3,7 +3,7 @@
 Starting one takes a sixth of the CPU time of a program that imports for itself, and nothing else
 differs: it has its own descriptors, environment, umask, signals and end. Tests of imports, of what
 the first seconds are like, and of faults that an import may meet (no descriptors, no memory) run
-the programs themselves (`hubbub.simulations.experiments.collecting`).
+the programs themselves (`hubbub.simulations.collecting`).
 """
 
 from __future__ import annotations

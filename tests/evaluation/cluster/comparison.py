@@ -146,10 +146,15 @@ def _cells(there: Path, here: Path) -> Iterator[tuple[object, object]]:
 
 def _judge(path: Path, holders: IntArray) -> tuple[Score, int]:
     """Compare a table with the truth; the second is `Comparison.outside`."""
-    strings, decoded = DecodedShares.read(path)
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    share, error, low, high = (
+        np.array([row[name] for row in rows], dtype=np.float64)
+        for name in ("proportion", "prop_std_error", "prop_low", "prop_high")
+    )
+    detected = np.array([row["detected"] for row in rows])
     shares = dict(zip(census_first_names().values, holders / holders.sum(), strict=True))
-    truth = np.array([shares.get(string, 0.0) for string in strings])
+    truth = np.array([shares.get(string, 0.0) for string in (row["string"] for row in rows)])
     furthest = NormalDist().inv_cdf(1 - FALSE_ALARM / 2 / np.count_nonzero(holders))
-    away = np.abs(decoded.share - truth) > furthest * decoded.std_error
-    outside = int((away & decoded.detected).sum())
-    return score(truth, decoded.share, decoded.low, decoded.high, decoded.detected), outside
+    away = np.abs(share - truth) > furthest * error
+    outside = int((away & detected).sum())
+    return score(truth, DecodedShares(share, low, high, detected)), outside

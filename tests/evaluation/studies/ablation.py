@@ -31,6 +31,7 @@ from evaluation.measured_table import MeasuredTable
 from evaluation.studies import categories, joint, open_populations, rappor_cases, regimes
 from evaluation.studies.regimes import ALPHA, completed, distinct, draw_shares, log_uniform, timed
 from evaluation.studies.study import OUTPUT, show
+from evaluation.tables import score_joint
 from evaluation.unlike_populations import HELD_OUT, TUNED
 from hubbub.decoder import CohortCounts, Decoding, decode, decode_categories
 from hubbub.inference import (
@@ -53,7 +54,6 @@ from hubbub.inference.open_strings import endings, steps
 from hubbub.inference.regression import estimates, search
 from hubbub.protocol import RapporParams
 from hubbub.reporting import progress_bar
-from hubbub.simulations import score_joint
 
 WHOLE = "whole"
 """Names the decoder that nothing is left out of."""

@@ -17,18 +17,17 @@ import numpy as np
 
 from evaluation.drawn_counts import draw_cells, draw_counts
 from evaluation.studies.study import Study, mean, means
-from hubbub.decoder import CohortCounts
-from hubbub.protocol import UNARY, RapporParams, Subset
-from hubbub.simulations import (
+from evaluation.tables import (
     HASHED,
     PARTNERS,
     JointExperiment,
     JointOutcome,
     JointScore,
     joint_population,
-    judge_table,
-    parse_sizes,
+    judge_counts,
 )
+from hubbub.decoder import CohortCounts
+from hubbub.protocol import UNARY, RapporParams, Subset
 
 KINDS = ("cells", "common_cells", "margins", "conditionals", "strength")
 """The intervals of a score."""
@@ -38,7 +37,7 @@ KINDS = ("cells", "common_cells", "margins", "conditionals", "strength")
 class DrawnTable:
     """A table by Zipf's law, whose clients report once; only the counts are drawn."""
 
-    sizes: str  # as `parse_sizes` takes them
+    sizes: str  # as `joint_population` takes them
     reports: int
     epsilon: float  # of a client's only report: f = 0, p = 1 / (e^epsilon + 1), q = 1/2
     partners: int  # percent of the clients who hold the partners of their first field's value
@@ -57,11 +56,10 @@ class DrawnTable:
     def experiment(self, run: int) -> JointExperiment:
         """Return a run's population, whose partners and strings are of this run alone."""
         seed = zlib.crc32(self.name.encode()) + (run << 32)
-        sizes = parse_sizes(self.sizes)
-        strings = HASHED if any(size.strings for size in sizes) else None
+        strings = HASHED if "s" in self.sizes else None
         rng = np.random.default_rng([seed, PARTNERS])
         population = joint_population(
-            sizes, "zipf:1", self.partners / 100, rng, strings, f"run {run} "
+            self.sizes, "zipf:1", self.partners / 100, rng, strings, f"run {run} "
         )
         size = population.metric_type.filter_size(strings or {})
         rare = 1 / (math.exp(self.epsilon) + 1)
@@ -70,7 +68,7 @@ class DrawnTable:
 
     def run(self, number: int) -> JointOutcome:
         experiment = self.experiment(number)
-        return judge_table(experiment, draw_tuples(experiment, np.random.default_rng(number)))
+        return judge_counts(experiment, draw_tuples(experiment, np.random.default_rng(number)))
 
 
 class SubsetTable(DrawnTable):

@@ -15,7 +15,7 @@ from evaluation.studies.study import Study, means
 from hubbub.decoder import Decoding, decode
 from hubbub.inference import ONCE_OF_REPORTS, BoolArray, FloatArray, decode_reports, hashed, pack
 from hubbub.protocol import RapporParams
-from hubbub.simulations import family_shares, score, score_decoding
+from hubbub.simulations import DecodedShares, family_shares, score, score_decoding
 
 _Z_REFERENCE = 2.0  # google/rappor's rule
 NOISE = {
@@ -82,7 +82,9 @@ class LikelihoodCase(StringsCase):
 
 def _at_two_standard_errors(truth: FloatArray, counted: Decoding) -> float:
     kept: BoolArray = counted.share > _Z_REFERENCE * counted.std_error
-    return score(truth, counted.share, counted.low, counted.high, kept).total_variation
+    return score(
+        truth, DecodedShares(counted.share, counted.low, counted.high, kept)
+    ).total_variation
 
 
 def _root_mean_square(decoding: Decoding, truth: FloatArray, known: BoolArray) -> float:

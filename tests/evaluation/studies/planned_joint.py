@@ -16,6 +16,7 @@ import numpy as np
 
 from evaluation.studies.joint import draw_tuples
 from evaluation.studies.study import Study
+from evaluation.tables import JointExperiment, joint_population
 from hubbub.inference import (
     CategoryEstimates,
     FloatArray,
@@ -34,7 +35,6 @@ from hubbub.planning import (
     typical_table,
 )
 from hubbub.protocol import MOST_BITS
-from hubbub.simulations import FieldSize, JointExperiment, joint_population
 
 _SURE = 5.0  # standard errors that a value's share must have for ratios to be about normal
 
@@ -112,8 +112,8 @@ class PlannedTable:
     def _estimate(
         self, table: FloatArray, rng: np.random.Generator
     ) -> tuple[JointExperiment, CategoryEstimates]:
-        fields = [FieldSize(size) for size in self.sizes]
-        population = joint_population(fields, "uniform", 0.0, np.random.default_rng(0))
+        sizes = "x".join(map(str, self.sizes))
+        population = joint_population(sizes, "uniform", 0.0, np.random.default_rng(0))
         people = replace(population, shares=table.ravel())
         experiment = JointExperiment(people, self.plan.params, self.reports)
         return experiment, estimate_categories(draw_tuples(experiment, rng), experiment.metric)

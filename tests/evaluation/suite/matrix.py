@@ -21,6 +21,7 @@ from evaluation.suite.bounds import ALPHA, CaseResult, StringsTrial, judge_strin
 from hubbub.inference import ONCE_OF_REPORTS, Z_CONFIDENCE, decode
 from hubbub.protocol import RapporParams
 from hubbub.simulations import (
+    DecodedShares,
     Scenario,
     collect,
     family_shares,
@@ -126,7 +127,9 @@ class ListedCase:
         return StringsTrial(
             candidates=len(candidates),
             ours=score_decoding(truth, ours),
-            baseline=score(truth, plain.share, no_interval, no_interval, plain.detected),
+            baseline=score(
+                truth, DecodedShares(plain.share, no_interval, no_interval, plain.detected)
+            ),
             oracle=int(np.count_nonzero(oracle & (truth > 0))),
             unknown_covered=_covered(
                 1 - float(truth[ours.detected].sum()),

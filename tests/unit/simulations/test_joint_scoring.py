@@ -8,6 +8,8 @@ from typing import cast
 import numpy as np
 import pytest
 
+from evaluation.studies.joint import draw_tuples
+from evaluation.tables import Coverage, JointExperiment, joint_population, judge_counts, score_joint
 from hubbub.inference import (
     CategoryDecoding,
     CellEstimates,
@@ -15,15 +17,6 @@ from hubbub.inference import (
     JointDecoding,
     JointEstimates,
     analyse_table,
-)
-from hubbub.simulations import (
-    Coverage,
-    JointExperiment,
-    joint_population,
-    parse_sizes,
-    run_joint,
-    score_joint,
-    true_strength,
 )
 from unit.decoder.joint_tables import known_table, noise
 
@@ -107,19 +100,12 @@ def test_values_that_nobody_has_leave_the_other_figures_as_they_are():
     assert score.conditionals == Coverage(9, 9)
 
 
-def test_strength_is_1_where_one_field_tells_the_other_and_0_where_it_tells_nothing():
-    everyone = [np.eye(3), np.eye(3)]
-    assert true_strength(np.diag([0.5, 0.3, 0.2]), everyone) == pytest.approx(1)
-    assert true_strength(INDEPENDENT, [np.eye(3), np.eye(2)]) == pytest.approx(0, abs=1e-12)
-
-
 @pytest.mark.parametrize(("sizes", "size"), [("5x4", {}), ("5sx2", {"k": 64, "m": 4})])
-def test_experiment_is_the_same_for_any_number_of_workers(sizes, size):
-    """300,000 clients are two chunks; the constrained shares of 5 x 4 cells are close to them."""
-    population = joint_population(parse_sizes(sizes), "zipf:1", 0.3, np.random.default_rng(1), size)
-    params = noise(4.0)._replace(**population.metric_type.filter_size(size))
-    experiment = JointExperiment(population, params, 300_000, seed=5)
-    alone, together = (run_joint(experiment, workers).score for workers in (1, 2))
-    assert alone == together
-    assert alone.total_variation < 0.05
-    assert alone.rejected
+def test_partners_are_seen_in_what_their_clients_report(sizes, size):
+    """A third of 100,000 clients hold their partner's value, whatever their tuples are made of."""
+    people = joint_population(sizes, "zipf:1", 0.3, np.random.default_rng(1), size)
+    params = noise(4.0)._replace(**people.metric_type.filter_size(size))
+    experiment = JointExperiment(people, params, 100_000)
+    score = judge_counts(experiment, draw_tuples(experiment, np.random.default_rng(5))).score
+    assert score.total_variation < 0.1
+    assert score.rejected

@@ -1,6 +1,8 @@
 """Counts of a whole population: nobody is lost, and the seed alone decides them."""
 
+import itertools
 import resource
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,20 +10,20 @@ import pytest
 from factories import make_params
 from hubbub.inference import count_records
 from hubbub.inference.counts import empty_counts
-from hubbub.protocol import EnumType, OpenStringType, Subset
+from hubbub.protocol import EnumType, JointType, OpenStringType, StringType, Subset
 from hubbub.simulations import (
     CHUNK,
+    Population,
     PopulationSample,
     Reporter,
     ReportingPlan,
     as_records,
     chunks,
     family_shares,
-    joint_population,
     made_up,
-    parse_sizes,
     sample_population,
 )
+from unit.decoder.joint_tables import enum_type, fields_of
 
 POPULATION = made_up(family_shares("zipf:1", 20), "v")
 PARAMS = make_params(k=8, h=1, m=4)
@@ -49,16 +51,16 @@ def test_every_client_is_counted_once_a_day():
 
 
 @pytest.mark.parametrize(
-    ("open_type", "days"),
+    ("metric_type", "days"),
     [
-        (None, 1),
+        (StringType(), 1),
         (OpenStringType((1,), 2), 2),
-        pytest.param(None, 2, marks=pytest.mark.long),
+        pytest.param(StringType(), 2, marks=pytest.mark.long),
         pytest.param(OpenStringType((1,), 2), 1, marks=pytest.mark.long),
     ],
 )
-def test_same_seed_gives_the_same_counts_for_any_number_of_workers(open_type, days):
-    plan = ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS, days, open_type=open_type)
+def test_same_seed_gives_the_same_counts_for_any_number_of_workers(metric_type, days):
+    plan = ReportingPlan(POPULATION, PARAMS, SEVERAL_CHUNKS, days, metric_type=metric_type)
     assert same(sample_population(plan, SEED), sample_population(plan, SEED, workers=2))
 
 
@@ -78,31 +80,39 @@ def test_counts_are_the_same_where_processes_can_not_share_work():
 def test_open_strings_that_begin_alike_set_one_bit_at_the_first_step():
     """With q = 1 - 2^-53 and p = 2^-60 reports are the true bits: all values begin with "v"."""
     params = make_params(k=64, h=1, m=4, f=0.0, p=2**-60, q=1 - 2**-53)
-    plan = ReportingPlan(POPULATION, params, 1_000, open_type=OpenStringType((1,), 2))
+    plan = ReportingPlan(POPULATION, params, 1_000, metric_type=OpenStringType((1,), 2))
     counts = sample_population(plan, SEED).counts
     assert (np.count_nonzero(counts.bits, axis=1)[:2] == 1).all()
     assert (np.count_nonzero(counts.bits, axis=1)[2:] > 5).all()
     assert np.array_equal(counts.bits.sum(axis=1), counts.reports)
 
 
+def tuples(rows: int, columns: int) -> tuple[Population, JointType]:
+    metric_type = enum_type((rows, columns))
+    labels = (field.labels for field in fields_of((rows, columns)))
+    names = metric_type.field_names()
+    values = tuple(dict(zip(names, held, strict=True)) for held in itertools.product(*labels))
+    return Population(values, family_shares("zipf:1", len(values))), metric_type
+
+
 def test_clients_of_tables_set_the_bits_of_their_cells():
     """With q = 1 - 2^-53 and p = 2^-60 reports are the true bits."""
-    sizes = parse_sizes("40x50")
-    population = joint_population(sizes, "zipf:1", 0.3, np.random.default_rng(1))
+    population, metric_type = tuples(40, 50)
     params = make_params(k=2_000, h=1, m=1, f=0.0, p=2**-60, q=1 - 2**-53)
-    sample = sample_population(ReportingPlan(population, params, 5_000), SEED)
+    plan = ReportingPlan(population, params, 5_000, metric_type=metric_type)
+    sample = sample_population(plan, SEED)
     assert np.array_equal(sample.counts.bits[0], sample.holders)
 
 
 def test_clients_of_large_reports_are_drawn_fewer_at_once():
     """A chunk's reports stay within 32 MiB; all clients are there, whoever draws them."""
-    population = joint_population(parse_sizes("64x64"), "uniform", 0.0, np.random.default_rng(1))
+    population, metric_type = tuples(64, 64)
     params = make_params(k=4_096, h=1, m=1)
-    plan = ReportingPlan(population, params, CHUNK)
+    plan = ReportingPlan(population, params, CHUNK, metric_type=metric_type)
     parts = chunks(plan, SEED)
     assert sum(chunk.size for chunk in parts) == CHUNK
     assert max(chunk.size for chunk in parts) * params.k / 8 <= 2**25
-    small = ReportingPlan(population, params, 70_000)
+    small = replace(plan, clients=70_000)
     assert same(sample_population(small, SEED), sample_population(small, SEED, workers=2))
 
 
@@ -126,15 +136,6 @@ def test_values_stay_without_change_and_some_move_with_it():
     first, second, _ = days(0.2)
     moved = sum(a != b for a, b in zip(first, second, strict=True))
     assert 100 < moved < 300
-
-
-def test_unequal_cohorts_have_their_shares():
-    shares = np.array([0.7, 0.3, 0.0, 0.0])
-    sample = sample_population(
-        ReportingPlan(POPULATION, PARAMS, 20_000, cohort_shares=shares), SEED
-    )
-    assert sample.counts.reports[2:].sum() == 0
-    assert abs(sample.counts.reports[0] / 20_000 - 0.7) < 0.02
 
 
 def test_once_a_period_every_client_reports_on_a_day_of_its_own():
@@ -176,7 +177,7 @@ def test_sets_are_counted_by_their_size_once_a_period(workers):
         params,
         SEVERAL_CHUNKS,
         days=4,
-        enum=EnumType(POPULATION.values),
+        metric_type=EnumType(POPULATION.values),
         response=subset,
         period_days=2,
     )

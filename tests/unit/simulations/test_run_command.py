@@ -1,7 +1,6 @@
 """The options of `hubbub-simulate run`: what they make, and what is refused."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +40,6 @@ def small(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def extra(tmp_path_factory) -> Path:
-    """Return what the same makes with candidates that nobody has."""
-    folder: Path = tmp_path_factory.mktemp("extra")
-    made(folder, *SMALL, "--candidates-extra", "30")
-    return folder
-
-
 def test_same_seed_gives_the_same_files(small, tmp_path):
     """Whatever the number of processes, and the order of the options."""
     pairs = [*(SMALL[i : i + 2] for i in range(0, len(SMALL), 2)), ("--workers", "2")]
@@ -77,55 +68,6 @@ def test_page_needs_no_other_file(small):
     assert_self_contained(page)
 
 
-TABLE = ("--joint", "8x5", "--partners", "0.3", "--reports", "2e4", "--epsilon", "4", "--seed", "1")
-
-
-def test_table_is_decoded_and_scored_the_same_for_any_number_of_workers(tmp_path):
-    folders = [tmp_path / "one", tmp_path / "other"]
-    for folder, workers in zip(folders, ("1", "2"), strict=True):
-        said = made(folder, *TABLE, "--workers", workers)
-    one, other = (sorted(folder.iterdir()) for folder in folders)
-    assert [path.name for path in one] == [path.name for path in other] == [
-        "estimates.png", "refit.png", "report.html", "result.json", "truth.png"
-    ]  # fmt: skip
-    for a, b in zip(one, other, strict=True):
-        assert a.read_bytes() == b.read_bytes(), a.name
-    result = result_of(folders[0])
-    assert result["cells"] == 40
-    rare = 1 / (math.exp(4) + 1)
-    assert result["params"] == {"k": 40, "h": 1, "m": 1, "f": 0, "p": rare, "q": 0.5}
-    assert result["score"]["rejected"]
-    assert result["score"]["total_variation_refit"] < 0.1
-    assert result["score"]["cells"]["intervals"] == 40
-    assert "Independence was rejected" in said
-    page = Page((folders[0] / "report.html").read_text(encoding="utf-8"))
-    assert_accessible(page)
-    assert_self_contained(page)
-
-
-@pytest.mark.parametrize("arguments", [("6sx2",), ("6x5", "--k", "16")])
-def test_table_of_hashed_tuples(arguments, tmp_path):
-    made(tmp_path, "--joint", *arguments, *TABLE[2:])
-    assert result_of(tmp_path)["params"]["m"] == 64
-    assert result_of(tmp_path)["score"]["total_variation"] < 0.2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("--joint", "8x5", "--type", "open-string"), "--type: can't go with --joint"),
-        (("--joint", "8x5", "--population", "census"), "must be a family of shares"),
-        (("--joint", "8x5", "--population", "zip"), "must be one of uniform"),
-        (("--joint", "8x5", "--epsilon", "4", "--p", "0.1"), "--epsilon: can't go with"),
-        (("--joint", "8x5", "--through", "collector"), "--through: can't go with --joint"),
-    ],
-)
-def test_what_makes_no_table_is_refused(arguments, expected):
-    done = simulate(*arguments)
-    assert done.exit_code == 2
-    assert expected in " ".join(done.output.split())
-
-
 def test_values_of_a_file_are_the_population(tmp_path):
     done = simulate(
         "--values", "-", "--reports", "5e4", "--f", "0.1", "--p", "0.1", "--q", "0.9",
@@ -142,16 +84,14 @@ def test_values_of_a_file_are_the_population(tmp_path):
 
 
 def test_days_multiply_the_reports_and_forged_ones_come_on_top(tmp_path):
-    done = simulate(
-        *SMALL, "--days", "3", "--change", "0.1", "--cohorts", "uneven", "--candidates-extra", "5",
-        "--attack", "maximal-gain:targets=2,share=0.1", "--output", str(tmp_path),
+    made(
+        tmp_path, *SMALL, "--days", "3", "--change", "0.1", "--candidates-extra", "5",
+        "--forged", "0.1",
     )  # fmt: skip
-    assert done.exit_code == 0, done.output
     result = result_of(tmp_path)
-    assert result["reports"] == 60_000 + 6_667
-    assert result["forged"] == 6_667
-    assert [target["truth"] for target in result["targets"]] == [0, 0]
-    assert all(target["estimate"] > 0.1 for target in result["targets"])
+    assert (result["reports"], result["forged"]) == (60_000 + 6_667, 6_667)
+    assert result["target"]["truth"] == 0
+    assert result["target"]["estimate"] > 0.1
 
 
 @pytest.mark.long
@@ -159,8 +99,8 @@ def test_open_strings_are_found_without_a_list_and_planted_ones_too(tmp_path):
     """Two names of 45% each, at 30,000 reports; a tenth on top is forged for a third."""
     done = simulate(
         *OPEN, "--values", "-", "--reports", "3e4", "--steps", "2,4", "--k", "64", "--m", "16",
-        "--epsilon", "4", "--attack", "maximal-gain:share=0.1,string=Rose", "--seed", "1",
-        "--output", str(tmp_path),
+        "--epsilon", "4", "--forged", "0.1", "--target", "Rose", "--seed", "1", "--output",
+        str(tmp_path),
         given="Mary\n" * 45 + "James\n" * 45 + "Zoe\n" * 10,
     )  # fmt: skip
     assert done.exit_code == 0, done.output
@@ -170,19 +110,9 @@ def test_open_strings_are_found_without_a_list_and_planted_ones_too(tmp_path):
     assert result["options"]["steps"] == "2,4"
     assert result["params"]["m"] == 48
     assert (result["params"]["f"], result["params"]["q"]) == (0, 0.5)
-    assert result["audit"]["epsilon_report"] == pytest.approx(4)
     assert result["score"]["true_positives"] >= 2
-    (target,) = result["targets"]
+    target = result["target"]
     assert (target["string"], target["truth"], target["detected"]) == ("Rose", 0, True)
-
-
-def test_score_says_what_the_table_of_shares_adds_up_to(extra):
-    result = result_of(extra)
-    found = sum(band["found"] for band in result["by_share"])
-    present = sum(band["present"] for band in result["by_share"])
-    assert found == result["score"]["true_positives"]
-    assert present == found + result["score"]["false_negatives"] == 18
-    assert result["audit"]["kept"]
 
 
 @pytest.mark.parametrize(
@@ -190,15 +120,13 @@ def test_score_says_what_the_table_of_shares_adds_up_to(extra):
     [
         (("--missing", "nan"), "--missing nan: must be between 0 and 1"),
         (("--change", "nan", "--days", "2"), "--change nan: must be between 0 and 1"),
-        (
-            ("--unique", "5", "--attack", "maximal-gain:targets=6,share=0.1"),
-            "6 targets, but only 5 candidates",
-        ),
+        (("--target", "x"), "--target: needs --forged"),
+        (("--forged", "0.1", "--target", "x"), "'x' isn't among the candidates"),
         ((*OPEN, "--steps", "4,x"), "'4,x': must be lengths in bytes"),
         ((*OPEN, "--m", "40000"), "options.m = 40000: must be an integer between 1 and 21845"),
         ((*OPEN, "--epsilon", "4", "--p", "0.1"), "can't go with --f, --p or --q"),
         (("--epsilon", "4", "--days", "2"), "of one report per client for life"),
-        ((*OPEN, "--attack", "replay:share=0.1"), "0 candidates; string= plants one"),
+        ((*OPEN, "--forged", "0.1"), "there are no candidates; add --target"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(arguments, reason, tmp_path):
@@ -229,7 +157,6 @@ def test_categories_are_asked_once_a_period(tmp_path, response):
     said = made(tmp_path, *ENUM, *ONCE, *given)
     found = result_of(tmp_path)
     assert (found["reports"], found["mode"]) == (3_000, "once")
-    assert found["epsilon_report"] == pytest.approx(2, rel=1e-3)
     assert 0 <= found["score"]["interval_coverage"] <= 1
     assert "size" in found if response == "subset" else "size" not in found
     assert "3 of each client, one in 7 days" in " ".join(said.split())
@@ -247,13 +174,12 @@ def test_strings_are_asked_once_in_each_period(tmp_path):
     [
         (("--mode", "once"), "give --epsilon or --f 0"),
         ((*ONCE, "--days", "31"), "must be whole periods of 30 days"),
-        ((*ONCE, "--cohorts", "uneven"), "--cohorts: can't go with --mode once"),
         (("--period-days", "7"), "only --mode once has periods"),
-        (("--response", "subset"), "add --type enum"),
+        (("--response", "subset"), "--response: can't go with --type string"),
         (("--type", "enum", "--response", "subset"), "needs --epsilon"),
         (("--type", "enum", "--missing", "0.5"), "--missing: can't go with --type enum"),
         (("--type", "enum", "--unique", "1"), "must be a list of 2 to 4096 texts"),
-        (("--joint", "3x3", *ONCE), "--mode: can't go with --joint"),
+        (("--type", "enum", "--forged", "0.1"), "--forged: can't go with --type enum"),
     ],
 )
 def test_periods_and_categories_that_make_no_sense_are_refused(tmp_path, options, expected):

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hubbub.simulations import DecodedShares, Score, bands, held_shares, p_values_below, score
+from hubbub.simulations import DecodedShares, Score, held_shares, score
 
 
 def score_of(
     truth: Sequence[float], share: Sequence[float], half_width: float, detected: Sequence[bool]
 ) -> Score:
     estimate = np.array(share)
-    return score(
-        np.array(truth), estimate, estimate - half_width, estimate + half_width, np.array(detected)
-    )
+    low, high = estimate - half_width, estimate + half_width
+    return score(np.array(truth), DecodedShares(estimate, low, high, np.array(detected)))
 
 
 def test_held_values_are_those_that_are_reported_and_equal_forms_are_one():
@@ -26,11 +25,10 @@ def test_held_values_are_those_that_are_reported_and_equal_forms_are_one():
 
 def test_of_strings_that_were_not_found_nothing_is_known():
     known = np.array([0.5])
-    found = DecodedShares(known, known, known, known, known, np.array([True]), {})
+    found = DecodedShares(known, known, known, np.array([True]))
     extended = found.extended(3)
     assert extended.share[0] == 0.5
     assert np.isnan(extended.share[1:]).all()
-    assert np.isnan(extended.p_value[1:]).all()
     assert extended.detected.tolist() == [True, False, False]
 
 
@@ -74,26 +72,6 @@ def test_total_variation_is_of_the_shares_that_add_up_if_there_are_any():
     """0.55 and 0.35 of 0.5 and 0.25: errors 0.05 and 0.1, the rest is 0.15 too small."""
     truth, share = np.array([0.5, 0.25]), np.array([0.7, 0.4])
     refit, detected = np.array([0.55, 0.35]), np.array([True, True])
-    result = score(truth, share, share - 0.3, share + 0.3, detected, refit)
+    result = score(truth, DecodedShares(share, share - 0.3, share + 0.3, detected), refit)
     assert result.total_variation == pytest.approx(0.15)
     assert result.interval_coverage == 1
-
-
-def test_strings_are_sorted_by_true_share_for_recall_and_by_estimate_for_precision():
-    truth = np.array([0.2, 0.05, 0.02, 0.0, 0.0])
-    share = np.array([0.09, 0.04, 0.0, 0.15, 0.0])
-    detected = np.array([True, True, False, True, False])
-    *_, middle, top = bands(truth, share, detected)
-    assert (top.present, top.found, top.reported, top.right) == (1, 1, 1, 0)
-    assert (middle.present, middle.found, middle.reported, middle.right) == (2, 1, 2, 2)
-    assert (top.recall, top.precision) == (1.0, 0.0)
-    assert (middle.recall, middle.precision) == (0.5, 1.0)
-
-
-def test_p_values_are_counted_for_absent_candidates_alone():
-    p_value = np.array([1e-9, 0.04, 0.2, 0.9, np.nan])
-    truth = np.array([0.5, 0.0, 0.0, 0.0, 0.0])
-    below = p_values_below(p_value, truth)
-    assert below["0.05"] == 1 / 3
-    assert below["0.5"] == 2 / 3
-    assert below["0.001"] == 0

@@ -1,4 +1,4 @@
-"""Simulated reports through the real programs: HTTP, a collector process, the decoder's command.
+"""Simulated reports through the real programs: clients, HTTP, a collector process.
 
 Some reports may come from real clients, one each; the others are posted in batches. All files are
 in one folder, which is emptied of what an earlier simulation left.
@@ -10,21 +10,17 @@ import asyncio
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
-import numpy as np
 
 from hubbub.client import Telemetry
 from hubbub.inference import ByteArray, IntArray
 from hubbub.protocol import Batch, HubbubError, Metric, Registry, Report, Value, batch_to_json
-from hubbub.simulations.experiments.experiment import Experiment, ExperimentOutcome, judge_estimates
-from hubbub.simulations.experiments.scoring import DecodedShares
-from hubbub.simulations.simulated_clients.population_sampler import Reporter, chunks
 
 _MARK = ".hubbub-simulate"
 _PRECIOUS = ("hubbub.db", "metrics.toml", "decode.toml", "collector.toml")
@@ -117,17 +113,6 @@ def listening(process: subprocess.Popen[str]) -> Iterator[Collector]:
             process.kill()
 
 
-def run_decoder(
-    arguments: Sequence[str], *, shown: bool = False, accepted: Collection[int] = (0,)
-) -> None:
-    """Run `hubbub-decoder` to its end; its output goes nowhere unless it is to be `shown`."""
-    command = [sys.executable, "-m", "hubbub.decoder", *arguments]
-    output = None if shown else subprocess.DEVNULL
-    code = subprocess.run(command, stdout=output, check=False).returncode  # noqa: S603
-    if code not in accepted:
-        raise ProcessError(f"hubbub-decoder ended with exit code {code}")
-
-
 def _announced_address(process: subprocess.Popen[str], words: str = "listening on ") -> str:
     line = process.stdout.readline() if process.stdout else ""
     if not line.startswith(words):
@@ -135,7 +120,6 @@ def _announced_address(process: subprocess.Popen[str], words: str = "listening o
     return line.split()[-1]
 
 
-_METRIC = "simulated"
 _THREADS = 16  # clients wait for answers most of the time
 _CONNECTIONS = 16  # enough that a collector always has a batch to take
 _BATCH = 500  # reports; a client sends some, a proxy that gathers them hundreds
@@ -145,10 +129,6 @@ _Progress = Callable[[int, int], None]
 
 class UploadError(Exception):
     """The collector didn't take a report that it should have taken."""
-
-
-class UnlistableError(Exception):
-    """A candidate that a file of one string per line can't hold at its place."""
 
 
 def report_through_clients(
@@ -206,73 +186,3 @@ async def upload_reports(
                 tasks.create_task(work(session))
     except ExceptionGroup as group:  # the connections fail together; one says it
         raise group.exceptions[0] from None
-
-
-def run_through_collector(
-    experiment: Experiment,
-    folder: Path,
-    progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> ExperimentOutcome:
-    """Send all reports to a collector, as of one day, decode its store, and score the result.
-
-    Raises `UnlistableError` if a candidate holds a line break, or the first begins with a byte
-    order mark; `ProcessError, UploadError` if a part of the system fails.
-    """
-    metrics = _prepare(folder, experiment)
-    metric = Registry.load(metrics)[_METRIC]
-    holders = np.zeros(len(experiment.scenario.population.values), dtype=np.int64)
-    with running_collector(metrics, folder / "hubbub.db", ["--log-level", "warning"]) as collector:
-
-        def upload(cohorts: IntArray, bits: ByteArray) -> None:
-            asyncio.run(upload_reports(metric, cohorts, bits, collector.url, lambda _d, _t: None))
-
-        reporter = Reporter(experiment.plan, experiment.people)
-        parts = chunks(experiment.plan, experiment.people)
-        for done, chunk in enumerate(parts, start=1):
-            for day in reporter.days(chunk):
-                upload(day.cohorts, day.bits)
-                holders += np.bincount(day.held, minlength=len(holders))
-            progress(done, len(parts))
-        for cohorts, bits in experiment.forgeries():
-            upload(cohorts, bits)
-    where = ("--metrics", str(metrics), "--store", f"sqlite:///{folder}/hubbub.db")
-    names = ["--min-reports", "1", "--estimand", "reports"]
-    if experiment.scenario.candidates:
-        names += ["--candidates", str(folder / "candidates.txt")]
-    how = ("--correction", experiment.correction, "--alpha", str(experiment.alpha))
-    output = ("--method", experiment.method, "--output", str(folder / "estimates.json"))
-    run_decoder(["decode", _METRIC, *where, *names, *how, *output])
-    rows, estimates = DecodedShares.read(folder / "estimates.json")
-    return judge_estimates(experiment, holders, rows, estimates)
-
-
-def _prepare(folder: Path, experiment: Experiment) -> Path:
-    start_afresh(folder)
-    strings = experiment.scenario.candidates
-    if any("\n" in string or "\r" in string for string in strings):
-        raise UnlistableError("a candidate holds a line break: only --through memory can take it")
-    if strings and strings[0].startswith("\ufeff"):
-        raise UnlistableError(
-            "the first candidate begins with a byte order mark: only --through memory can take it"
-        )
-    (folder / "candidates.txt").write_text("\n".join(strings) + "\n", encoding="utf-8")
-    params, open_type = experiment.params, experiment.plan.open_type
-    entries: dict[str, object] = {"k": params.k, "h": params.h, "m": params.m, **params.noise}
-    if experiment.plan.period_days:
-        entries["period_days"] = experiment.plan.period_days
-    if open_type is not None:
-        entries |= {"steps": list(open_type.steps), "m": open_type.cohorts}
-    lines = [
-        'application = "org.example.simulation"',
-        f"[metrics.{_METRIC}]",
-        "version = 1",
-        f'type = "{open_type.name if open_type else "string"}"',
-        'description = "Made-up strings of a simulated population"',
-        'owner = "simulation@example.org"',
-        "expires = 2099-12-31",
-        *(f"{name} = {value}" for name, value in entries.items()),
-        f'mode = "{experiment.plan.mode}"',
-    ]
-    metrics = folder / "metrics.toml"
-    metrics.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return metrics

@@ -1,4 +1,4 @@
-"""A population's reports: who reports, how often and from which cohorts, drawn and counted.
+"""A population's reports: who reports and how often, drawn and counted.
 
 A client reports every day, of a permanent response that it keeps, or once in each period, on a
 random day and with new coins. Clients are drawn in chunks, on all cores, so memory is that of one
@@ -19,28 +19,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hubbub.inference import ByteArray, FloatArray, IntArray, cell_chances, count_records
+from hubbub.inference import ByteArray, IntArray, cell_chances, count_records
 from hubbub.inference.counts import CohortCounts, empty_counts
 from hubbub.protocol import (
     UNARY,
-    EnumType,
     Metric,
     MetricType,
     Mode,
-    OpenStringType,
     RapporParams,
     Response,
     StringType,
     Subset,
     Window,
 )
-from hubbub.simulations.populations import JointPopulation, Population
-from hubbub.simulations.simulated_clients.clients import (
-    LongitudinalClients,
-    SimulatedClients,
-    as_records,
-)
+from hubbub.simulations.clients import LongitudinalClients, SimulatedClients, as_records
+from hubbub.simulations.populations import Population
 
+_STRING = StringType()
 CHUNK = 1 << 18
 """Clients that are drawn at once, unless their reports are large."""
 _CHUNK_BITS = CHUNK * 1024
@@ -49,24 +44,18 @@ _CHUNK_BITS = CHUNK * 1024
 
 @dataclass(frozen=True, slots=True)
 class ReportingPlan:
-    """The clients that report, how often, and from which cohorts."""
+    """The clients that report, and how often."""
 
-    population: Population | JointPopulation
+    population: Population
     params: RapporParams
     clients: int
     days: int = 1  # on which clients report: once a day, if there are no periods
     change: float = 0.0  # chance that a client's value is drawn again from one day to the next
-    # Shape (m,); chance of each cohort; uniform, as real clients' are, if None.
-    cohort_shares: FloatArray | None = None
-    # The metric's type, if its values are open strings. A joint population has its own; otherwise
-    # values are strings.
-    open_type: OpenStringType | None = None
-    # The metric's type, if its values are these categories, in the population's order.
-    enum: EnumType | None = None
-    # The clients' response; only those of an enum draw whole reports at once.
+    metric_type: MetricType = _STRING  # of categories: those of the population, in its order
+    # The clients' response; only those of categories draw whole reports at once.
     response: Response = UNARY
     # If it isn't 0, each client reports once in each period of so many days. All days are whole
-    # periods, and cohorts are uniform.
+    # periods.
     period_days: int = 0
 
     @property
@@ -78,13 +67,6 @@ class ReportingPlan:
     def reports(self) -> int:
         """How many reports there are of all clients."""
         return self.clients * self.reports_each
-
-    @property
-    def metric_type(self) -> MetricType | None:
-        """The metric's type; None for listed strings."""
-        if isinstance(self.population, JointPopulation):
-            return self.population.metric_type
-        return self.enum or self.open_type
 
     @property
     def mode(self) -> Mode:
@@ -101,7 +83,7 @@ class ReportingPlan:
             application="org.example.simulation",
             name="simulated",
             version=1,
-            type=self.metric_type or StringType(),
+            type=self.metric_type,
             params=self.params,
             description="Made-up values of a simulated population",
             owner="simulation@example.org",
@@ -111,16 +93,6 @@ class ReportingPlan:
             period_days=self.period_days,
             response=self.response,
         )
-
-
-def cohort_shares(cohorts: str, m: int) -> FloatArray | None:
-    """Return the chance of each cohort, shape (m,): None for `even`."""
-    if cohorts == "even":
-        return None
-    weights = 1.0 / np.arange(1, m + 1)
-    if cohorts == "half-empty":
-        weights = np.where(np.arange(m) < (m + 1) // 2, 1.0, 0.0)
-    return np.asarray(weights / weights.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +146,12 @@ class Reporter:
         self._plan = plan
         values, params = plan.population.values, plan.params
         self._clients: SimulatedClients | LongitudinalClients
-        if plan.period_days or (plan.days == 1 and plan.cohort_shares is None):
+        if plan.period_days or plan.days == 1:
             self._clients = SimulatedClients(
                 values, params, np.random.default_rng(0), plan.metric_type
             )
         else:
-            self._clients = LongitudinalClients(
-                values, params, _child(seed, 0), plan.cohort_shares, plan.metric_type
-            )
+            self._clients = LongitudinalClients(values, params, _child(seed, 0), plan.metric_type)
 
     def days(self, chunk: Chunk) -> Iterator[Day]:
         """Yield each day's reports of a chunk of clients, whose bits have noise of their own."""
@@ -291,7 +261,7 @@ def _count_in_worker(chunk: Chunk) -> PopulationSample:
     return _reporter.count(chunk)
 
 
-def _drawn(population: Population | JointPopulation, n: int, rng: np.random.Generator) -> IntArray:
+def _drawn(population: Population, n: int, rng: np.random.Generator) -> IntArray:
     holders = rng.multinomial(n, population.shares)
     return np.repeat(np.arange(len(holders)), holders)
 

@@ -8,11 +8,9 @@ lanes are still open, the words that hold them go on alone.
 
 What clients' values set before any noise, for many clients at once.
 
-Strings set the bits of their Bloom filters, which are hashed once and kept packed, and so do tuples
-of several fields where they are hashed; otherwise a tuple sets the bit of its cell, and a category
-its own. Open strings
-set one bit of the prefix that the client's cohort asks for, hashed for each client. Invariant:
-every bit is the real client's (a property test holds them together).
+Strings and hashed tuples set the bits of their Bloom filters, and other values one bit of their
+own: both are kept packed. Open strings set one bit of the prefix that the client's cohort asks for.
+Invariant: every bit is the real client's (a property test holds them together).
 """
 
 from __future__ import annotations
@@ -58,44 +56,25 @@ def true_bits(
     """Return the bits of strings or, given their type, of any other values."""
     if isinstance(metric_type, OpenStringType):
         return _PrefixBits(values, params, metric_type)
-    if isinstance(metric_type, JointType):
-        tuples = [metric_type.digits(value) for value in values]
-        if not metric_type.hashed:
-            cells = [metric_type.cell(digits) for digits in tuples]
-            return _CellBits(np.array(cells, dtype=np.int64), params)
-        return _FilterBits([metric_type.tuple_bytes(parts) for parts in tuples], params)
-    if metric_type is not None and metric_type.width is not None:
-        return _CategoryBits([metric_type.bits(value, 0, params) for value in values], params)
-    return _FilterBits([canonical_bytes(value) for value in values], params)
+    if isinstance(metric_type, JointType) and metric_type.hashed:
+        encoded = [metric_type.tuple_bytes(metric_type.digits(value)) for value in values]
+    elif metric_type is not None and metric_type.width is not None:
+        bits = (metric_type.bits(value, 0, params) for value in values)
+        packed = b"".join(each.to_bytes(params.k // 8, "little") for each in bits)
+        return _ListedBits(np.frombuffer(packed, dtype=np.uint8).reshape(len(values), -1), 1)
+    else:
+        encoded = [canonical_bytes(value) for value in values]
+    return _ListedBits(packed_filters(encoded, params), params.m)
 
 
-class _FilterBits:
-    def __init__(self, encoded: Sequence[bytes], params: RapporParams) -> None:
-        self._m = params.m
-        self._filters = packed_filters(encoded, params)
+class _ListedBits:
+    """Packed bits of each value in each cohort, or in all of them: uint8, shape (v * m, k / 8)."""
+
+    def __init__(self, packed: ByteArray, m: int) -> None:
+        self._packed, self._m = packed, m
 
     def take(self, held: IntArray, cohorts: IntArray) -> ByteArray:
-        return np.take(self._filters, held * self._m + cohorts, axis=0)
-
-
-class _CellBits:
-    def __init__(self, cells: IntArray, params: RapporParams) -> None:
-        self._cells = cells
-        self._params = params
-
-    def take(self, held: IntArray, cohorts: IntArray) -> ByteArray:  # noqa: ARG002 - there is one
-        return _single_bits(self._cells[held], self._params)
-
-
-class _CategoryBits:
-    """Bits of categories, which are the same in every cohort."""
-
-    def __init__(self, bits: Sequence[int], params: RapporParams) -> None:
-        packed = b"".join(each.to_bytes(params.k // 8, "little") for each in bits)
-        self._packed = np.frombuffer(packed, dtype=np.uint8).reshape(len(bits), -1)
-
-    def take(self, held: IntArray, cohorts: IntArray) -> ByteArray:  # noqa: ARG002 - all are alike
-        return self._packed[held]
+        return np.take(self._packed, held if self._m == 1 else held * self._m + cohorts, axis=0)
 
 
 class _PrefixBits:
@@ -115,13 +94,9 @@ class _PrefixBits:
     def take(self, held: IntArray, cohorts: IntArray) -> ByteArray:
         words = self._words[self._step[cohorts], held]
         position = positions_in(words, self._hashed_cohort[cohorts], self._params)[:, 0]
-        return _single_bits(position, self._params)
-
-
-def _single_bits(position: IntArray, params: RapporParams) -> ByteArray:
-    bits = np.zeros((len(position), params.k // 8), dtype=np.uint8)
-    bits[np.arange(len(position)), position >> 3] = 1 << (position & 7)
-    return bits
+        bits = np.zeros((len(position), self._params.k // 8), dtype=np.uint8)
+        bits[np.arange(len(position)), position >> 3] = 1 << (position & 7)
+        return bits
 
 
 def packed_filters(encoded: Sequence[bytes], params: RapporParams) -> ByteArray:

@@ -1,1 +1,0 @@
-"""One population through the whole system, scored against its truth."""

@@ -1,1 +1,0 @@
-"""Millions of clients at once, honest and forged, that report as real clients do."""
