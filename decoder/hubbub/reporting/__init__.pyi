@@ -8,18 +8,13 @@ from hubbub.reporting.categories import (
 )
 from hubbub.reporting.charts import (
     Chart as Chart,
-    GroupedBars as GroupedBars,
     HeatMap as HeatMap,
     Histogram as Histogram,
     Interval as Interval,
     IntervalChart as IntervalChart,
     Labels as Labels,
-    ScatterPlot as ScatterPlot,
     Series as Series,
-    Stack as Stack,
     TimeSeries as TimeSeries,
-    Tree as Tree,
-    TreeNode as TreeNode,
     XYChart as XYChart,
     in_percent as in_percent,
 )
@@ -87,9 +82,6 @@ from hubbub.reporting.text import (
     visible as visible,
 )
 from hubbub.reporting.trends import (
-    CATEGORY_TYPES as CATEGORY_TYPES,
-    STATISTIC_TYPES as STATISTIC_TYPES,
-    TYPES as TYPES,
     side_by_side as side_by_side,
     trends_estimates as trends_estimates,
 )

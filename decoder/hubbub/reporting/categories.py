@@ -3,62 +3,56 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import numpy as np
 
 from hubbub.inference import (
-    CONFIDENCE,
     Z_CONFIDENCE,
     AnomalyReport,
     CategoryDecoding,
     FloatArray,
+    IntArray,
     KnownRates,
     NumberDecoding,
-    NumberSummary,
     OrdinalEstimates,
 )
 from hubbub.protocol import bucket_label
-from hubbub.reporting.charts import Interval, IntervalChart, Labels, in_percent
+from hubbub.reporting.charts import Interval, IntervalChart, Labels
 from hubbub.reporting.estimates import (
-    Block,
     Column,
     Estimates,
     Finding,
     Heading,
     Level,
-    Line,
-    Page,
     Section,
     Table,
-    as_facts,
+    Values,
     headings,
     table_of,
-    warnings_in,
 )
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
     BOOLEAN,
-    SHARE_COLUMNS,
+    INTERVAL,
     Provenance,
-    about_of,
     anomaly_findings,
+    decoded_estimates,
     detected_finding,
     epsilon_findings,
-    first_charts,
     forgery_finding,
     limit_finding,
     metadata_of,
     percent,
     privacy_section,
-    provenance_section,
     repeats_findings,
+    share_chart,
+    share_columns,
+    share_table,
     shown_rows,
-    title_of,
 )
 
-_INTERVAL = f"{CONFIDENCE:.0%} interval"
 _MOST = 100  # bars, the largest: a page's height
 _IN_HEADLINE = 3  # categories: the sentence stays on two lines
 
@@ -75,35 +69,23 @@ def categories_estimates(
     Ordinals have "quantiles" and "inner_mean" (or null) in the metadata, and columns of their own;
     so have enums. Columns that strings have, too, have the same names and meanings.
     """
-    findings = category_findings(decoding, anomalies)
     columns = _columns(decoding)
-    page = Page(
-        title_of(provenance),
-        _headline(decoding),
-        _sections(decoding, columns, provenance, findings),
-        warnings_in(findings),
-        about=about_of(provenance),
-    )
-    tables = [_shown_table(decoding, columns, detected_only, limit)]
-    if decoding.ordinal:
-        tables.append(_quantile_table(decoding.ordinal))
-    view: list[Block] = [block for table in tables for block in (table, Line(""))]
+    quantiles = (_quantile_table(decoding.ordinal),) if decoding.ordinal else ()
     rows = np.flatnonzero(decoding.detected) if detected_only else slice(None)
-    return Estimates(
+    return decoded_estimates(
+        _headline(decoding),
+        _sections(decoding, columns, quantiles),
+        provenance,
         columns={name: column.only(rows) for name, column in columns.items()},
         keys=("category",),
-        findings=findings,
-        metadata=_metadata(decoding, anomalies, provenance),
-        view=(*view, as_facts(findings)),
-        page=page,
-        charts=first_charts(page),
+        findings=category_findings(decoding, anomalies),
+        metadata=_metadata(decoding, anomalies),
+        view=(_shown_table(decoding, columns, detected_only, limit), *quantiles),
     )
 
 
-def _metadata(
-    decoding: CategoryDecoding, anomalies: AnomalyReport | None, provenance: Provenance | None
-) -> dict[str, object]:
-    metadata = metadata_of(decoding.summary, anomalies, provenance)
+def _metadata(decoding: CategoryDecoding, anomalies: AnomalyReport | None) -> dict[str, object]:
+    metadata = metadata_of(decoding.summary, anomalies)
     metadata["known_rates"] = decoding.known_rates._asdict()
     if decoding.ordinal:
         mean = decoding.ordinal.inner_mean
@@ -117,14 +99,13 @@ def _columns(decoding: CategoryDecoding) -> dict[str, Column]:
 
     "behind" is how much a share is below the largest one's; nan for that one.
     """
-    estimates, n_reports = decoding.estimates, decoding.summary.reports
+    estimates = decoding.estimates
     shares = (estimates.share, estimates.std_error, *decoding.interval)
-    numbers = dict(
-        zip(SHARE_COLUMNS, (*(n_reports * each for each in shares), *shares), strict=True)
-    )
-    numbers["unbiased"] = estimates.unbiased
-    numbers["p_value"] = np.exp(estimates.log_p_value)
-    numbers["q_value"] = decoding.q_value
+    numbers = share_columns(decoding.summary.reports, shares) | {
+        "unbiased": estimates.unbiased,
+        "p_value": np.exp(estimates.log_p_value),
+        "q_value": decoding.q_value,
+    }
     columns = {
         "category": Column(str, decoding.categories),
         **{name: Column(float, each) for name, each in numbers.items()},
@@ -160,23 +141,58 @@ def _headline(decoding: CategoryDecoding) -> str:
 
 
 def _sections(
-    decoding: CategoryDecoding,
-    columns: Mapping[str, Column],
-    provenance: Provenance | None,
-    findings: Sequence[Finding],
+    decoding: CategoryDecoding, columns: Mapping[str, Column], quantiles: tuple[Table, ...]
 ) -> tuple[Section, ...]:
-    summary = decoding.summary
-    quantiles: tuple[Section, ...] = ()
-    if decoding.ordinal:
-        quantiles = (Section("Quantiles", tables=(_quantile_table(decoding.ordinal),)),)
-    return (
-        _shares(decoding, columns),
-        *quantiles,
-        privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-        _tests(decoding, columns),
-        Section("Summary", facts=as_facts(findings), folded=True),
-        provenance_section(provenance),
+    """Return all categories as a table and the largest as a chart, and how sure they are."""
+    summary, shares = decoding.summary, decoding.estimates.share
+    rows = shown_rows(decoding.categories)
+    table = share_table(
+        "Categories", ("category",), _names(decoding, rows), _taken(columns, rows),
+        _detected(decoding, rows),
+    )  # fmt: skip
+    top = rows
+    if len(rows) > _MOST:
+        top = np.sort(np.argsort(-shares, kind="stable")[:_MOST])
+    chart = share_chart(
+        "estimates",
+        "Estimated shares",
+        f"share of the {summary.repeats.estimand}",
+        [visible(decoding.categories[row]) for row in top.tolist()],
+        [each[top] for each in (shares, *decoding.interval)],
+        len(rows),
+        "category",
     )
+    every = np.arange(len(decoding.categories))
+    tests = table_of(
+        "Is anybody in this category?",
+        _names(decoding, every),
+        _taken(columns, every),
+        (
+            ("standard error", "{prop_std_error:.3%}"),
+            ("p", "{p_value:.1e}"),
+            ("q", "{q_value:.1e}"),
+        ),
+        heads=("category",),
+        last=(Heading("detected"), _detected(decoding, every)),
+    )
+    return (
+        Section("What was found", charts=(chart,), tables=(table,)),
+        *([Section("Quantiles", tables=quantiles)] if quantiles else []),
+        privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+        Section("Tests", tables=(tests,), folded=True),
+    )
+
+
+def _names(decoding: CategoryDecoding, rows: IntArray) -> list[tuple[str, ...]]:
+    return [(visible(decoding.categories[row]),) for row in rows.tolist()]
+
+
+def _taken(columns: Mapping[str, Column], rows: IntArray) -> dict[str, Values]:
+    return {name: column.only(rows).values[:] for name, column in columns.items()}
+
+
+def _detected(decoding: CategoryDecoding, rows: IntArray) -> list[str]:
+    return ["yes" if each else "" for each in decoding.detected[rows].tolist()]
 
 
 def _shown_table(
@@ -189,30 +205,22 @@ def _shown_table(
     if detected_only:
         order = order[decoding.detected[order]]
     rows = np.sort(order[:limit]) if ordinal else order[:limit]
-    shown = [
-        ("count", "{count:,.0f}"),
-        ("share", "{proportion:.3%}"),
-        (_INTERVAL, "{prop_low:.2%} … {prop_high:.2%}"),
-    ]
-    numbers = {name: column.only(rows).values[:] for name, column in columns.items()}
+    numbers, more = _taken(columns, rows), []
     if ordinal:
-        shown.append(("up to here", "{cumulative:.2%}"))
-        shown.append((_INTERVAL, "{cum_low:.2%} … {cum_high:.2%}"))
+        more.append(("up to here", "{cumulative:.2%}"))
+        more.append((INTERVAL, "{cum_low:.2%} … {cum_high:.2%}"))
     if decoding.ranked:
         numbers["points"] = 100 * np.asarray(numbers["behind"])
         numbers["give_or_take"] = 100 * Z_CONFIDENCE * np.asarray(numbers["behind_std_error"])
-        shown.append(("points behind the largest", "{points:.2f} ± {give_or_take:.2f}"))
-    shown.append(("q", "{q_value:.1e}"))
-    found = decoding.detected[rows].tolist()
-    return table_of(
+        more.append(("points behind the largest", "{points:.2f} ± {give_or_take:.2f}"))
+    return share_table(
         "Buckets, in order" if ordinal else "Categories, largest first",
-        [(visible(decoding.categories[row]),) for row in rows.tolist()],
+        ("bucket" if ordinal else "category",),
+        _names(decoding, rows),
         numbers,
-        shown,
-        heads=("bucket" if ordinal else "category",),
-        last=(Heading("detected", "center"), ["yes" if each else "" for each in found]),
-        n_rows=len(order),
-        styles=["" if each else "dim" for each in found],
+        _detected(decoding, rows),
+        (*more, ("q", "{q_value:.1e}")),
+        len(order),
     )
 
 
@@ -230,7 +238,7 @@ def _quantile_table(ordinal: OrdinalEstimates) -> Table:
         )
         for each in ordinal.quantiles
     )
-    heads = headings("share below", "bucket", _INTERVAL)
+    heads = headings("share below", "bucket", INTERVAL)
     return Table("Quantiles", heads, rows)
 
 
@@ -293,52 +301,6 @@ def known_rates_finding(rates: KnownRates, cells: str = "categories") -> Finding
     return found
 
 
-def _shares(decoding: CategoryDecoding, columns: Mapping[str, Column]) -> Section:
-    """Return all categories as a table, and the largest as a chart."""
-    chosen = shown_rows(decoding.categories)
-    table = table_of(
-        "Categories",
-        [(visible(decoding.categories[i]),) for i in chosen.tolist()],
-        {name: column.only(chosen).values[:] for name, column in columns.items()},
-        (
-            ("share", "{proportion:.2%}"),
-            (_INTERVAL, "{prop_low:.2%} … {prop_high:.2%}"),
-            ("as a number of reports", "{count:,.0f}"),
-        ),
-        heads=("category",),
-    )
-    if len(chosen) > _MOST:
-        order = np.argsort(-decoding.estimates.share, kind="stable")
-        chosen = np.sort(order[:_MOST])
-    names = [visible(decoding.categories[i]) for i in chosen.tolist()]
-    low, high = decoding.interval
-    intervals = in_percent(names, decoding.estimates.share[chosen], low[chosen], high[chosen])
-    described = f"Bars are {CONFIDENCE:.0%} intervals."
-    if len(chosen) == _MOST:
-        described += f" The {_MOST} largest of {len(decoding.categories):,} categories."
-    axis = f"share of the {decoding.summary.repeats.estimand}"
-    labels = Labels("estimates", "Estimated shares", described, axis)
-    chart = IntervalChart(labels, intervals, first="category")
-    return Section("What was found", charts=(chart,), tables=(table,))
-
-
-def _tests(decoding: CategoryDecoding, columns: Mapping[str, Column]) -> Section:
-    """Return how sure it is that anybody is in each category."""
-    table = table_of(
-        "Is anybody in this category?",
-        [(visible(name),) for name in decoding.categories],
-        {name: column.values[:] for name, column in columns.items()},
-        (
-            ("standard error", "{prop_std_error:.3%}"),
-            ("p", "{p_value:.1e}"),
-            ("q", "{q_value:.1e}"),
-        ),
-        heads=("category",),
-        last=(Heading("detected"), ["yes" if each else "" for each in decoding.detected]),
-    )
-    return Section("Tests", tables=(table,), folded=True)
-
-
 def numbers_estimates(
     decoding: NumberDecoding,
     anomalies: AnomalyReport | None = None,
@@ -348,25 +310,47 @@ def numbers_estimates(
 
     "estimate" lies between the metric's ends, "unbiased" may lie beyond them.
     """
-    findings = number_findings(decoding, anomalies)
-    columns = _number_columns(decoding)
-    table = _table(decoding, columns)
-    page = Page(
-        title_of(provenance),
-        _number_headline(decoding),
-        _number_sections(decoding, table, provenance, findings),
-        warnings_in(findings),
-        about=about_of(provenance),
+    found, summary = decoding.estimates, decoding.summary
+    ends = (found.estimate, found.low, found.high)
+    numbers = {
+        "estimate": found.estimate,
+        "std_error": found.std_error,
+        "low": found.low,
+        "high": found.high,
+        "unbiased": found.unbiased,
+    }
+    table = table_of(
+        "Statistics of the population",
+        [(each,) for each in decoding.statistics],
+        numbers,
+        (
+            ("estimate", "{estimate:.5g}"),
+            ("standard error", "{std_error:.2g}"),
+            (INTERVAL, "{low:.5g} … {high:.5g}"),
+        ),
+        heads=("statistic",),
     )
-    metadata = metadata_of(decoding.summary, anomalies, provenance)
-    return Estimates(
-        columns=columns,
+    # The variance has another unit, and so no place next to the mean.
+    mean = Interval(decoding.statistics[0], *(float(each[0]) for each in ends))
+    described = f"The mean with its {INTERVAL}."
+    labels = Labels("estimates", "Estimated mean", described, "the metric's unit")
+    chart = IntervalChart(labels, [mean], unit="", first="statistic")
+    return decoded_estimates(
+        f"The mean is {mean.estimate:.5g} ({mean.low:.5g} to {mean.high:.5g}), estimated from "
+        f"{summary.reports:,} reports.",
+        (
+            Section("What was found", charts=(chart,), tables=(table,)),
+            privacy_section(summary.epsilon_report, summary.epsilon_permanent),
+        ),
+        provenance,
+        columns={
+            "statistic": Column(str, list(decoding.statistics)),
+            **{name: Column(float, values) for name, values in numbers.items()},
+        },
         keys=("statistic",),
-        findings=findings,
-        metadata=metadata | {"known_rates": decoding.known_rates._asdict()},
-        view=(table, Line(""), as_facts(findings)),
-        page=page,
-        charts=first_charts(page),
+        findings=number_findings(decoding, anomalies),
+        metadata=metadata_of(summary, anomalies) | {"known_rates": decoding.known_rates._asdict()},
+        view=(table,),
     )
 
 
@@ -375,83 +359,18 @@ def number_findings(
 ) -> tuple[Finding, ...]:
     """Return the summary: what was asked, how, and what else there is."""
     summary = decoding.summary
+    ends = [summary.lowest, summary.highest]
+    range_ = f"{ends[0]:.6g} to {ends[1]:.6g}; numbers beyond count as the nearer end"
+    forged = (
+        f"if {summary.forged_share:.0%} of these reports were forged, the estimated mean could "
+        f"move by at most {summary.forgery_shift:.3g}"
+    )
     return (
         Finding("reports", "reports", f"{summary.reports:,}", summary.reports),
         *epsilon_findings(summary.epsilon_report, summary.epsilon_permanent),
         *repeats_findings(summary.repeats),
-        _range(summary),
+        Finding("range", "numbers from", range_, ends),
         *anomaly_findings(anomalies),
         known_rates_finding(decoding.known_rates, "cells"),
-        _forgery(summary),
-    )
-
-
-def _range(summary: NumberSummary) -> Finding:
-    text = f"{summary.lowest:.6g} to {summary.highest:.6g}; numbers beyond count as the nearer end"
-    return Finding("range", "numbers from", text, [summary.lowest, summary.highest])
-
-
-def _forgery(summary: NumberSummary) -> Finding:
-    text = (
-        f"if {summary.forged_share:.0%} of these reports were forged, the estimated mean could "
-        f"move by at most {summary.forgery_shift:.3g}"
-    )
-    return Finding("if_forged", "if forged", text, summary.forgery_shift)
-
-
-def _number_columns(decoding: NumberDecoding) -> dict[str, Column]:
-    found = decoding.estimates
-    numbers = {
-        "estimate": found.estimate,
-        "std_error": found.std_error,
-        "low": found.low,
-        "high": found.high,
-        "unbiased": found.unbiased,
-    }
-    return {
-        "statistic": Column(str, list(decoding.statistics)),
-        **{name: Column(float, values) for name, values in numbers.items()},
-    }
-
-
-def _table(decoding: NumberDecoding, columns: dict[str, Column]) -> Table:
-    return table_of(
-        "Statistics of the population",
-        [(each,) for each in decoding.statistics],
-        {name: column.values[:] for name, column in columns.items()},
-        (
-            ("estimate", "{estimate:.5g}"),
-            ("standard error", "{std_error:.2g}"),
-            (f"{CONFIDENCE:.0%} interval", "{low:.5g} … {high:.5g}"),
-        ),
-        heads=("statistic",),
-    )
-
-
-def _number_headline(decoding: NumberDecoding) -> str:
-    found, summary = decoding.estimates, decoding.summary
-    return (
-        f"The mean is {found.estimate[0]:.5g} ({found.low[0]:.5g} to {found.high[0]:.5g}), "
-        f"estimated from {summary.reports:,} reports."
-    )
-
-
-def _number_sections(
-    decoding: NumberDecoding,
-    table: Table,
-    provenance: Provenance | None,
-    findings: Sequence[Finding],
-) -> tuple[Section, ...]:
-    summary, found = decoding.summary, decoding.estimates
-    ends = (found.estimate, found.low, found.high)
-    # The variance has another unit, and so no place next to the mean.
-    mean = Interval(decoding.statistics[0], *(float(each[0]) for each in ends))
-    described = f"The mean with its {CONFIDENCE:.0%} interval."
-    labels = Labels("estimates", "Estimated mean", described, "the metric's unit")
-    chart = IntervalChart(labels, [mean], unit="", first="statistic")
-    return (
-        Section("What was found", charts=(chart,), tables=(table,)),
-        privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-        Section("Summary", facts=as_facts(findings), folded=True),
-        provenance_section(provenance),
+        Finding("if_forged", "if forged", forged, summary.forgery_shift),
     )

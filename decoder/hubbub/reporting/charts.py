@@ -9,17 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
-from hubbub.inference import FloatArray, IntArray
+from hubbub.inference import FloatArray
 
 Rows = tuple[tuple[str, ...], ...]
-_LISTED = 200
-"""Points of a series that are listed one by one."""
-_ROUNDED = 9
-"""Digits of the largest number that separate points: rounding changes only the last of 16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,53 +88,6 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class ScatterPlot:
-    """Points of y against x, with the diagonal."""
-
-    labels: Labels
-    x: FloatArray  # shape (n,)
-    y: FloatArray
-
-    @property
-    def header(self) -> tuple[str, ...]:
-        """Headings of the numbers."""
-        x, y = self.labels.x, self.labels.y
-        return (x, "points", f"mean {x}", f"mean {y}")
-
-    @property
-    def rows(self) -> Rows:
-        """The points summed up by tenths of x."""
-        x, y = self.x, self.y
-        return tuple(
-            (
-                f"{x[part].min():.4g} to {x[part].max():.4g}",
-                f"{len(part)}",
-                f"{x[part].mean():.4g}",
-                f"{y[part].mean():.4g}",
-            )
-            for part in _tenths(x)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """Parts of one whole side by side, in percent, each with its label."""
-
-    labels: Labels
-    pieces: Sequence[tuple[str, float]]
-
-    @property
-    def header(self) -> tuple[str, ...]:
-        """Headings of the numbers."""
-        return ("part", self.labels.x)
-
-    @property
-    def rows(self) -> Rows:
-        """The numbers."""
-        return tuple((label, f"{part:.4g}%") for label, part in self.pieces)
-
-
-@dataclass(frozen=True, slots=True)
 class TimeSeries:
     """A course of days with intervals, gaps, and days from which on it is another."""
 
@@ -154,7 +103,6 @@ class TimeSeries:
     header: tuple[str, ...]
     rows: Rows  # the numbers
     unit: str = "%"  # written after each number of the axis, which begins at 0 if it is "%"
-    unsure: tuple[int, ...] = ()  # indices of days with changes that chance may have made
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +121,9 @@ class Series:
 
     @property
     def rows(self) -> Iterable[tuple[str, ...]]:
-        """The numbers: label, name, x, y and error bar; of many points, summed up by tenths."""
-        if len(self.x) > _LISTED and not any(self.names):
-            for part in _tenths(self.x):
-                ends = f"{self.x[part].min():.4g} to {self.x[part].max():.4g}"
-                mean = f"{self.y[part].mean():.4g} on average"
-                yield self.label, f"{len(part):,} points", ends, mean, ""
+        """The numbers: label, name, x, y and error bar; of a cloud, how many points there are."""
+        if self.style == "cloud":
+            yield self.label, f"{len(self.x):,} points", "", "", ""
             return
         low, high = (self.y if end is None else end for end in (self.low, self.high))
         names = self.names or ("",) * len(self.x)
@@ -205,61 +150,6 @@ class XYChart:
     def rows(self) -> Rows:
         """The numbers."""
         return tuple(row for each in self.series for row in each.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupedBars:
-    """Bars side by side over named categories, with a legend."""
-
-    labels: Labels
-    categories: tuple[str, ...]
-    # Shape (n,), ); a label and heights of at least 0; nan for no bar.
-    groups: tuple[tuple[str, FloatArray], ...]
-
-    @property
-    def header(self) -> tuple[str, ...]:
-        """Headings of the numbers."""
-        return (self.labels.x, *(label for label, _ in self.groups))
-
-    @property
-    def rows(self) -> Rows:
-        """The numbers."""
-        heights = zip(*(heights for _, heights in self.groups), strict=True)
-        return tuple(
-            (category, *("" if math.isnan(height) else f"{height:.4g}" for height in row))
-            for category, row in zip(self.categories, heights, strict=True)
-        )
-
-
-class TreeNode(NamedTuple):
-    """A prefix or a string in a `Tree`."""
-
-    label: str  # as people see it
-    text: bytes  # its prefix gives its parent in the column before
-    share: float  # in percent, above 0
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """Columns of shares, each share next to its prefix in the column before."""
-
-    labels: Labels
-    columns: tuple[str, ...]
-    nodes: tuple[tuple[TreeNode, ...], ...]  # the largest of each column first
-
-    @property
-    def header(self) -> tuple[str, ...]:
-        """Headings of the numbers."""
-        return (self.labels.x, "begins", self.labels.y)
-
-    @property
-    def rows(self) -> Rows:
-        """The numbers."""
-        return tuple(
-            (column, node.label, f"{node.share:.4g}%")
-            for column, nodes in zip(self.columns, self.nodes, strict=True)
-            for node in nodes
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,17 +205,7 @@ class HeatMap:
         )
 
 
-Chart = (
-    IntervalChart
-    | Histogram
-    | ScatterPlot
-    | Stack
-    | TimeSeries
-    | XYChart
-    | GroupedBars
-    | Tree
-    | HeatMap
-)
+Chart = IntervalChart | Histogram | TimeSeries | XYChart | HeatMap
 """A chart of a report or a picture."""
 
 
@@ -335,22 +215,3 @@ def in_percent(
     """Return shares with their intervals as an `IntervalChart` takes them."""
     ends = ((100 * values).tolist() for values in (share, low, high))
     return [Interval(*each) for each in zip(names, *ends, strict=True)]
-
-
-def span_of(values: Iterable[float], *, around: Sequence[float] = ()) -> tuple[float, float]:
-    """Return the least and largest of finite values and of `around`, never the same twice."""
-    finite = [value for value in (*values, *around) if math.isfinite(value)] or [0.0]
-    low, high = min(finite), max(finite)
-    if low == high:
-        margin = abs(low) / 2 or 0.5
-        return low - margin, high + margin
-    return low, high
-
-
-def _tenths(x: FloatArray) -> Iterable[IntArray]:
-    """Yield the indices of each tenth of the points in the order of x, but for empty ones.
-
-    What differs by rounding alone, which is another on another processor, keeps its order.
-    """
-    rounded = np.round(x / (np.abs(x).max(initial=0.0) or 1.0), _ROUNDED)
-    return (part for part in np.array_split(np.argsort(rounded, kind="stable"), 10) if len(part))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hubbub.inference import CONFIDENCE, Comparison, IntArray, SampleRatio
+from hubbub.inference import Comparison, IntArray, SampleRatio
 from hubbub.inference.comparison import POWER
 from hubbub.reporting.charts import Interval, IntervalChart, Labels
 from hubbub.reporting.estimates import (
@@ -16,29 +16,23 @@ from hubbub.reporting.estimates import (
     Finding,
     Heading,
     Level,
-    Line,
-    Page,
     Section,
     Table,
-    as_facts,
     table_of,
-    warnings_in,
 )
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     BOOLEAN,
     ERROR_RATES,
+    INTERVAL,
     Provenance,
-    about_of,
+    decoded_estimates,
     estimand_finding,
-    first_charts,
     percent,
-    provenance_section,
     shown_rows,
     title_of,
 )
 
-_INTERVAL = f"{CONFIDENCE:.0%} interval"
 _IN_HEADLINE = 60  # characters of a string: the headline stays on two lines
 _NAMED = 3  # rows that the headline names
 _ON_CHART = 40  # bars: a page's height
@@ -58,31 +52,24 @@ def comparison_estimates(
     limit: int = 40,
 ) -> Estimates:
     """Return both groups' shares side by side, their differences and their ratios."""
-    found = (*comparison_findings(comparison, labels), *findings)
     columns = _columns(comparison)
     rows = shown_rows(comparison.names)
     order = rows[np.lexsort((rows, comparison.p_value[rows]))]
     table = _table(comparison, columns, order, len(order))
-    page = Page(
-        f"{title_of(provenance)}: {labels[1]} against {labels[0]}",
+    return decoded_estimates(
         _headline(comparison),
         (
             Section(
                 "What differs",
                 charts=_charts(comparison, labels, order),
-                tables=(table.without("q-value"),),
+                tables=(table,),
             ),
-            Section("Tests", tables=(table,), folded=True),
-            Section("Summary", (_INDEPENDENT,), facts=as_facts(found), folded=True),
-            provenance_section(provenance),
+            Section("Whose reports these are", (_INDEPENDENT,), folded=True),
         ),
-        warnings_in(found),
-        about=about_of(provenance),
-    )
-    return Estimates(
+        provenance,
         columns=columns,
         keys=(comparison.kind,),
-        findings=found,
+        findings=(*comparison_findings(comparison, labels), *findings),
         metadata={
             "comparison": {
                 "control": labels[0],
@@ -93,11 +80,9 @@ def comparison_estimates(
                 "correction": comparison.correction.value,
                 "sequential": comparison.widening is not None,
             },
-            "provenance": provenance and provenance.as_json(),
         },
-        view=(_table(comparison, columns, order, limit), Line(""), as_facts(found)),
-        page=page,
-        charts=first_charts(page),
+        view=(_table(comparison, columns, order, limit),),
+        title=f"{title_of(provenance)}: {labels[1]} against {labels[0]}",
     )
 
 
@@ -210,7 +195,7 @@ def _table(
             ("control", f"{{control:{plain}}}"),
             ("treatment", f"{{treatment:{plain}}}"),
             (f"difference{unit}", f"{{difference:{form}}}"),
-            (_INTERVAL, f"{{low:{form}}} … {{high:{form}}}"),
+            (INTERVAL, f"{{low:{form}}} … {{high:{form}}}"),
             ("ratio", "{ratio:.3g} ({ratio_low:.3g} … {ratio_high:.3g})"),
             ("q-value", "{q_value:.2g}"),
         ),
@@ -270,7 +255,7 @@ def _charts(
         for row in rows
     ]
     described = (
-        f"{labels[1]} less {labels[0]}, with {_INTERVAL}s of each row by itself: the "
+        f"{labels[1]} less {labels[0]}, with {INTERVAL}s of each row by itself: the "
         f"{len(rows):,} surest differences, the surest first."
     )
     unit = "the metric's unit" if is_statistic else "difference (percentage points)"

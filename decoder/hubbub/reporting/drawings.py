@@ -141,16 +141,6 @@ def _histogram(chart: charts.Histogram) -> Spec:
 
 
 @_spec.register
-def _stack(chart: charts.Stack) -> Spec:
-    names, parts = zip(*chart.pieces, strict=True)
-    ends = list(itertools.accumulate((max(part, 0.0) for part in parts), initial=0.0))
-    x = _axis(chart.labels.x, "%", domain=[0, max(ends[-1], 100.0)], nice=False)
-    layer = _layer("rect", _rows(n=names, l=ends[:-1], h=ends[1:]), {"opacity": 1}, x=x("l"),
-                   x2={"field": "h"}, fill=_by_name(names, (_FILL, "var(--rest)")))
-    return _view([layer], 40, left=18, top=8, below=60 + 19 * len(names))
-
-
-@_spec.register
 def _course(chart: charts.TimeSeries) -> Spec:
     table = _rows(d=chart.days, s=chart.share, l=chart.low, h=chart.high, e=chart.expected)
     side = {"condition": {"test": "datum.index == 0", "value": "left"}, "value": "right"}
@@ -167,18 +157,7 @@ def _course(chart: charts.TimeSeries) -> Spec:
         _layer("line", table, colour, x=x, y=y("s")),
         _layer("point", table, colour | {"size": 24}, x=x, y=y("s")),
         _layer("rule", [table[day] for day in chart.changes], change, x=x | {"bandPosition": 0}),
-        _layer("rule", [table[day] for day in chart.unsure],
-               {"color": _QUIET, "strokeWidth": 1, "strokeDash": [1, 3]},
-               x=x | {"bandPosition": 0}),
     ], 110, below=26)
-
-
-@_spec.register
-def _scatter(chart: charts.ScatterPlot) -> Spec:
-    ends = np.array(charts.span_of([*chart.x.tolist(), *chart.y.tolist()]))
-    both = (charts.Series("points", chart.x, chart.y, "cloud"),
-            charts.Series("as expected", ends, ends, "reference"))
-    return _xy(charts.XYChart(chart.labels, both))
 
 
 def _cloud(x: FloatArray, y: FloatArray, across: Any, up: Any, logs: tuple[bool, bool]) -> Spec:
@@ -250,31 +229,6 @@ def _apart(points: Sequence[Spec], logs: tuple[bool, bool]) -> list[Spec]:
         if row["name"] and all(np.abs(places[i] - places[j]).max() > 1 for j in kept):
             kept.append(i)
     return [points[i] | {"n": shortened(points[i]["name"], _NAME)} for i in kept]
-
-
-@_spec.register
-def _grouped(chart: charts.GroupedBars) -> Spec:
-    names = [name for name, _ in chart.groups]
-    table = [{"c": category, "n": name, "v": float(height)} for name, heights in chart.groups
-             for category, height in zip(chart.categories, heights, strict=True)]
-    x = _named("c", chart.categories, title=chart.labels.x) | {"scale": {"paddingInner": 0.2}}
-    bars = _layer("bar", table, x=x, y=_axis(chart.labels.y, y=True)("v"),
-                  xOffset={"field": "n", "sort": names}, color=_by_name(names, _COLOURS))
-    return _view([bars], 220, below=60 + 19 * len(names))
-
-
-@_spec.register
-def _tree(chart: charts.Tree) -> Spec:
-    """Draw a bar for each, below what it begins with and further to the right."""
-    nodes = sorted((node.text, step, node) for step, of in enumerate(chart.nodes) for node in of)
-    table = [{"i": i, "v": node.share, "n": shortened(node.label, _NAME), "at": 16.0 * step - 200}
-             for i, (_, step, node) in enumerate(nodes)]
-    y = _named("i", ()) | {"axis": None, "scale": {"padding": 0}}
-    at = {"field": "at", "type": "quantitative", "scale": None}
-    bar = {"color": _FILL, "stroke": "var(--paper)"}
-    return _view([_layer("bar", table, bar, x=_axis(chart.labels.y, "%")("v"), y=y),
-                  _layer("text", table, {"align": "left"}, x=at, y=y, text={"field": "n"})],
-                 20 * len(table), left=210, top=8)
 
 
 @_spec.register

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from itertools import compress
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
@@ -53,15 +52,6 @@ class Table:
     def header(self) -> tuple[str, ...]:
         """The headings' texts."""
         return tuple(heading.text for heading in self.headings)
-
-    def without(self, *headings: str) -> Table:
-        """Return the table without the columns of these headings."""
-        kept = [text not in headings for text in self.header]
-        return replace(
-            self,
-            headings=tuple(compress(self.headings, kept)),
-            rows=tuple(tuple(compress(row, kept)) for row in self.rows),
-        )
 
 
 @dataclass(frozen=True, slots=True)

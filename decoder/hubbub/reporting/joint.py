@@ -10,53 +10,44 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 
 from hubbub.inference import (
-    CONFIDENCE,
     Z_CONFIDENCE,
     AnomalyReport,
     Conditional,
-    FloatArray,
     Independence,
     IntArray,
     JointDecoding,
     Margin,
     TableAnalysis,
 )
-from hubbub.reporting.charts import Chart, HeatMap, IntervalChart, Labels, in_percent
+from hubbub.reporting.charts import Chart, HeatMap, IntervalChart, Labels
 from hubbub.reporting.estimates import (
-    Block,
     Column,
     Computed,
     Estimates,
     Finding,
-    Heading,
-    Line,
-    Page,
     Section,
     Table,
-    as_facts,
     table_of,
-    warnings_in,
 )
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
-    SHARE_COLUMNS,
     Provenance,
-    about_of,
-    first_charts,
+    decoded_estimates,
     metadata_of,
     privacy_section,
-    provenance_section,
+    share_chart,
+    share_columns,
+    share_table,
     title_of,
 )
 
-TESTS = ("refit", "p_value", "q_value")
 DEPARTURES = ("expected", "residual", "residual_std_error", "residual_q_value")
 """Of a cell: the product of its margins, its excess over that, and how sure that is."""
-_INTERVAL = f"{CONFIDENCE:.0%} interval"
 _ON_MAP = 20  # rows and columns, the largest: labels stay legible
 _MARGINS = 30  # bars, the largest: half a page
 _IN_REPORT = 200  # rows, some pages; files of results have them all
@@ -89,57 +80,48 @@ def joint_estimates(
     One row per cell, the last field's values changing fastest. In the metadata "margins",
     "independence" and "conditional" are null where too little is known for a table.
     """
-    findings = (*_table_findings(decoding), *about_reports)
-    page = Page(
-        _title(decoding, provenance),
+    table = decoding.table
+    departures = _departures_tables(decoding, table, _DEPARTURES) if table else ()
+    names = " and ".join(visible(each.name) for each in decoding.fields)
+    return decoded_estimates(
         _headline(decoding),
-        _sections(decoding, provenance, findings),
-        warnings_in(findings),
-        about=about_of(provenance),
-    )
-    tables = [_cells_table(decoding, limit)]
-    if decoding.table:
-        tables += _departures_tables(decoding, decoding.table, _DEPARTURES)
-    view: list[Block] = [block for table in tables for block in (table, Line(""))]
-    return Estimates(
+        _sections(decoding),
+        provenance,
         columns=_columns(decoding, detected_only=detected_only),
         keys=tuple(each.name for each in decoding.fields),
-        findings=findings,
-        metadata=_metadata(decoding, anomalies, provenance),
-        view=(*view, as_facts(findings)),
-        page=page,
-        charts=first_charts(page),
+        findings=(*_table_findings(decoding), *about_reports),
+        metadata=_metadata(decoding, anomalies),
+        view=(_cells_table(decoding, limit), *departures),
+        title=f"{title_of(provenance)}: {names}",
     )
 
 
 def _columns(decoding: JointDecoding, *, detected_only: bool) -> dict[str, Column]:
     cells = decoding.cells
     rows = np.flatnonzero(cells.detected) if detected_only else np.arange(len(cells.share))
-    shares = [each[rows] for each in (cells.share, cells.std_error, cells.low, cells.high)]
-    counts = [each * decoding.n_reports for each in shares]
-    tests = [each[rows] for each in (cells.refit, cells.p_value, cells.q_value)]
-    names = (*SHARE_COLUMNS, *TESTS)
+    shares = (cells.share, cells.std_error, cells.low, cells.high)
+    tests = {"refit": cells.refit, "p_value": cells.p_value, "q_value": cells.q_value}
+    numbers = share_columns(decoding.n_reports, shares) | tests
+    departures = [np.full(len(cells.share), np.nan) for _ in DEPARTURES]
+    if decoding.table:
+        for column, found in zip(departures, decoding.table.residuals, strict=True):
+            column[decoding.rows] = found
     return {
         **{
             each.name: Column(str, Computed(partial(_values_of, decoding, axis), rows))
             for axis, each in enumerate(decoding.fields)
         },
-        **{
-            name: Column(float, each)
-            for name, each in zip(names, (*counts, *shares, *tests), strict=True)
-        },
+        **{name: Column(float, each[rows]) for name, each in numbers.items()},
         "detected": Column(bool, cells.detected[rows].tolist()),
         **{
             name: Column(float, each[rows])
-            for name, each in zip(DEPARTURES, _departures(decoding), strict=True)
+            for name, each in zip(DEPARTURES, departures, strict=True)
         },
     }
 
 
-def _metadata(
-    decoding: JointDecoding, anomalies: AnomalyReport | None, provenance: Provenance | None
-) -> dict[str, object]:
-    metadata, table = metadata_of(decoding.summary, anomalies, provenance), decoding.table
+def _metadata(decoding: JointDecoding, anomalies: AnomalyReport | None) -> dict[str, object]:
+    metadata, table = metadata_of(decoding.summary, anomalies), decoding.table
     if decoding.known_rates:
         metadata["known_rates"] = decoding.known_rates._asdict()
     metadata |= dict.fromkeys(("margins", "independence", "conditional"))
@@ -150,40 +132,23 @@ def _metadata(
     return metadata
 
 
-def _title(decoding: JointDecoding, provenance: Provenance | None) -> str:
-    names = " and ".join(visible(each.name) for each in decoding.fields)
-    return f"{title_of(provenance)}: {names}"
-
-
-def _sections(
-    decoding: JointDecoding, provenance: Provenance | None, findings: Sequence[Finding]
-) -> tuple[Section, ...]:
-    """Return the table as a map, what goes together, margins, and where it comes from."""
+def _sections(decoding: JointDecoding) -> tuple[Section, ...]:
+    """Return the table as a map, what goes together, and margins."""
     table, summary = decoding.table, decoding.summary
-    cells = _cells_table(decoding, _IN_REPORT)
-    departures: tuple[Table, ...] = ()
-    sections = [Section("Cells", tables=(cells.without("refit", "q"),))]
+    sections = [Section("Cells", tables=(_cells_table(decoding, _IN_REPORT),))]
     if table:
-        departures = _departures_tables(decoding, table, _IN_REPORT)
-        within = _WITHIN.format(alpha=summary.alpha)
         sections = [
-            Section("The table", (_REFIT,), charts=_share_maps(table)),
+            Section("The table", (_REFIT,), charts=_maps(table, diverging=False)),
             Section(
                 "What goes together",
-                (_TIMES, within),
-                charts=_ratio_maps(table),
-                tables=tuple(each.without("q") for each in departures),
+                (_TIMES, _WITHIN.format(alpha=summary.alpha)),
+                charts=_maps(table, diverging=True),
+                tables=_departures_tables(decoding, table, _IN_REPORT),
             ),
             *sections,
             Section("Margins", charts=tuple(_margin_chart(each) for each in table.margins)),
         ]
-    return (
-        *sections,
-        privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-        Section("Tests", tables=(cells, *departures), folded=True),
-        Section("Summary", facts=as_facts(findings), folded=True),
-        provenance_section(provenance),
-    )
+    return (*sections, privacy_section(summary.epsilon_report, summary.epsilon_permanent))
 
 
 def _table_findings(decoding: JointDecoding) -> tuple[Finding, ...]:
@@ -210,14 +175,6 @@ def _values(decoding: JointDecoding, rows: IntArray) -> list[list[str]]:
         [each.labels[i] for i in own.tolist()]
         for each, own in zip(decoding.fields, places, strict=True)
     ]
-
-
-def _departures(decoding: JointDecoding) -> list[FloatArray]:
-    found = [np.full(len(decoding.cells.share), np.nan) for _ in DEPARTURES]
-    if decoding.table:
-        for column, numbers in zip(found, decoding.table.residuals, strict=True):
-            column[decoding.rows] = numbers
-    return found
 
 
 def _margin_json(margin: Margin) -> list[dict[str, object]]:
@@ -249,25 +206,21 @@ def _cells_table(decoding: JointDecoding, limit: int) -> Table:
     share = np.nan_to_num(cells.share, nan=-np.inf)
     order = np.lexsort((-share, ~cells.detected))
     rows = order[:limit]
-    shares = {"share": cells.share, "low": cells.low, "high": cells.high, "refit": cells.refit}
-    numbers = {name: each[rows] for name, each in shares.items()}
-    counts = {f"count_{name}": each * decoding.n_reports for name, each in numbers.items()}
-    found = cells.detected[rows].tolist()
-    return table_of(
+    return share_table(
         "Cells, strongest first",
+        tuple(each.name for each in decoding.fields),
         _names(decoding, rows),
-        {**numbers, **counts, "q": cells.q_value[rows]},
-        (
-            ("count", "{count_share:,.0f}"),
-            (_INTERVAL, "{count_low:,.0f} … {count_high:,.0f}"),
-            ("share", "{share:.3%}"),
-            ("refit", "{refit:.3%}"),
-            ("q", "{q:.1e}"),
-        ),
-        heads=tuple(each.name for each in decoding.fields),
-        last=(Heading("detected", "center"), ["yes" if each else "" for each in found]),
-        n_rows=len(order),
-        styles=["" if each else "dim" for each in found],
+        {
+            "proportion": cells.share[rows],
+            "count": cells.share[rows] * decoding.n_reports,
+            "prop_low": cells.low[rows],
+            "prop_high": cells.high[rows],
+            "refit": cells.refit[rows],
+            "q_value": cells.q_value[rows],
+        },
+        ["yes" if each else "" for each in cells.detected[rows].tolist()],
+        (("refit", "{refit:.3%}"), ("q", "{q_value:.1e}")),
+        len(order),
     )
 
 
@@ -387,17 +340,9 @@ def _headline(decoding: JointDecoding) -> str:
     )
 
 
-def _share_maps(table: TableAnalysis) -> tuple[Chart, ...]:
-    return tuple(_map(table, first, second, diverging=False) for first, second in _pairs(table))
-
-
-def _ratio_maps(table: TableAnalysis) -> tuple[Chart, ...]:
-    return tuple(_map(table, first, second, diverging=True) for first, second in _pairs(table))
-
-
-def _pairs(table: TableAnalysis) -> list[tuple[int, int]]:
-    n = len(table.estimates.shape)
-    return [(first, second) for first in range(n) for second in range(first + 1, n)]
+def _maps(table: TableAnalysis, *, diverging: bool) -> tuple[Chart, ...]:
+    pairs = combinations(range(len(table.estimates.shape)), 2)
+    return tuple(_map(table, *pair, diverging=diverging) for pair in pairs)
 
 
 def _map(table: TableAnalysis, first: int, second: int, *, diverging: bool) -> HeatMap:
@@ -430,12 +375,12 @@ def _map(table: TableAnalysis, first: int, second: int, *, diverging: bool) -> H
 
 def _margin_chart(margin: Margin) -> IntervalChart:
     shown = np.argsort(-margin.share, kind="stable")[:_MARGINS]
-    names = [visible(margin.labels[i]) for i in shown.tolist()]
-    low, high = margin.interval
-    intervals = in_percent(names, margin.share[shown], low[shown], high[shown])
-    described = (
-        f"{len(shown)} of {len(margin.labels):,} values of {margin.name}, the commonest, with "
-        f"{CONFIDENCE:.0%} intervals."
+    return share_chart(
+        f"margin-{margin.name}",
+        margin.name,
+        "share of all",
+        [visible(margin.labels[i]) for i in shown.tolist()],
+        [each[shown] for each in (margin.share, *margin.interval)],
+        len(margin.labels),
+        margin.name,
     )
-    labels = Labels(f"margin-{margin.name}", margin.name, described, "share of all")
-    return IntervalChart(labels, intervals, first=margin.name)

@@ -1,4 +1,4 @@
-"""Open strings as estimates: the detected strings, what was tried, and the tree of prefixes.
+"""Open strings as estimates: the detected strings, and what was tried.
 
 Rows are the detected strings and the candidates that were given; what was proposed and not detected
 is a model's invention, and only counted. Prefixes may end inside a character: they are shown with
@@ -9,21 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hubbub.inference import AnomalyReport, Decoding, FoundPrefixes, OpenDecoding, RepeatSource
+from hubbub.inference import AnomalyReport, OpenDecoding, RepeatSource
 from hubbub.protocol import TERMINATOR, counted
-from hubbub.reporting.charts import Labels, Tree, TreeNode
-from hubbub.reporting.estimates import Estimates, Finding, Level, Section
-from hubbub.reporting.strings import Additions, string_findings, strings_estimates
+from hubbub.reporting.estimates import Estimates, Finding, Level
+from hubbub.reporting.strings import string_findings, strings_estimates
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import Provenance
 
-_SHOWN = 40  # nodes at each step, the largest: a page's height
 _NAMED = 5  # as many as fit on a line or two
-_TREE = (
-    "Each column is a step's own reports, and a box as high as the share of what was detected "
-    "there, next to its prefix. Only the last column was tested, by the reports "
-    "of all steps that show its strings whole."
-)
 
 
 def open_estimates(
@@ -34,15 +27,12 @@ def open_estimates(
     limit: int = 40,
 ) -> Estimates:
     """Return the detected strings, and how they were come by."""
-    tree = tree_chart(found)
-    section = Section("From prefixes to strings", (_TREE,), charts=(tree,)) if tree else None
-    more = Additions(
-        findings=open_findings(found, anomalies),
-        numbers={"chance_false": found.chance_false},
-        metadata={"search": _search_json(found)},
-        sections=(section,) if section else (),
-    )
-    return strings_estimates(found.decoding, anomalies, provenance, detected_only, limit, more)
+    return strings_estimates(
+        found.decoding, anomalies, provenance, detected_only, limit,
+        open_findings(found, anomalies),
+        {"chance_false": found.chance_false},
+        {"search": _search_json(found)},
+    )  # fmt: skip
 
 
 def _search_json(found: OpenDecoding) -> dict[str, object]:
@@ -155,40 +145,3 @@ def _shows_what_is_missing(found: OpenDecoding) -> bool:
     repeats = found.decoding.summary.repeats
     once = repeats.clients == 1 and repeats.source is not RepeatSource.UNKNOWN
     return once and not found.below
-
-
-def tree_chart(found: OpenDecoding) -> Tree | None:
-    """Draw the prefixes that were found at each step, and the detected strings."""
-    decoding = found.decoding
-    columns = [_nodes_of_step(step) for step in found.steps]
-    columns.append(_nodes_of_strings(decoding))
-    if not any(columns):
-        return None
-    heads = (*(counted(step.length, "byte") for step in found.steps), "whole")
-    names = ", ".join(node.label for node in columns[-1][:5])
-    described = (
-        f"What was detected at {len(found.steps)} lengths of prefixes and of whole strings, the "
-        f"most common of each; of whole strings: {names or 'none'}."
-    )
-    axis = f"share of the {decoding.summary.repeats.estimand}"
-    labels = Labels("tree", "From prefixes to strings", described, "step", axis)
-    return Tree(labels, heads, tuple(tuple(column) for column in columns))
-
-
-def _nodes_of_step(step: FoundPrefixes) -> list[TreeNode]:
-    return [
-        TreeNode(visible(prefix_text(text)), text.removesuffix(TERMINATOR), 100 * share)
-        for text, share in zip(step.texts[:_SHOWN], step.share[:_SHOWN].tolist(), strict=True)
-    ]
-
-
-def _nodes_of_strings(decoding: Decoding) -> list[TreeNode]:
-    rows = decoding.largest_detected()[:_SHOWN].tolist()
-    return [
-        TreeNode(
-            visible(decoding.candidates[row]),
-            decoding.candidates[row].encode(),
-            100 * float(decoding.share[row]),
-        )
-        for row in rows
-    ]

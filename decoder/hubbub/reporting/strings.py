@@ -6,19 +6,15 @@ Numbers that the data don't determine (see `Summary.indistinguishable`) are nan.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
 from hubbub.inference import (
-    CONFIDENCE,
     Z_CONFIDENCE,
     AnomalyReport,
-    BoolArray,
     Decoding,
     Diagnostics,
     FloatArray,
@@ -26,57 +22,44 @@ from hubbub.inference import (
     p_value_counts,
     share_interval,
 )
-from hubbub.protocol import counted
-from hubbub.reporting.charts import (
-    Histogram,
-    IntervalChart,
-    Labels,
-    ScatterPlot,
-    Stack,
-    in_percent,
-    span_of,
-)
+from hubbub.reporting.charts import Histogram, Labels
 from hubbub.reporting.estimates import (
     Block,
     Column,
     Computed,
     Estimates,
     Finding,
-    Heading,
     Line,
-    Page,
     Section,
     Table,
+    Values,
     as_facts,
     table_of,
-    warnings_in,
 )
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,
     UNCERTAIN,
     Provenance,
-    about_of,
     anomaly_findings,
     certainty,
+    decoded_estimates,
     detected_finding,
     epsilon_findings,
-    first_charts,
     forgery_finding,
     limit_finding,
     metadata_of,
     percent,
     privacy_section,
-    provenance_section,
     repeats_findings,
-    title_of,
+    share_chart,
+    share_table,
 )
 
 _LEVEL = (
     "If no candidate were present the bars would be level, at the dashed line. Present strings add "
     "to the first bar."
 )
-_UNKNOWN = "Reports whose string isn't among the detected; what isn't listed can't be found."
 _HONEST = "Do the reports look honest?"
 _REFIT = (
     "Shares are unbiased; intervals hold given that a string was detected. Refit shares are for "
@@ -86,21 +69,11 @@ ROWS_IN_REPORT = 1_000
 """Most strings in the report's table."""
 TOP = 30
 """Most strings in the chart of intervals."""
-NUMBERS = (*SHARE_COLUMNS, "refit", "p_value", "q_value")
-COLUMNS = ("string", *NUMBERS, "detected", "group")
-_INTERVAL = f"{CONFIDENCE:.0%} interval"
+_TESTS = ("refit", "p_value", "q_value")
+COLUMNS = ("string", *SHARE_COLUMNS, *_TESTS, "detected", "group")
 _NOTED = "yes *"
 _NAMED = 3  # of a group, besides its first string
 _IN_HEADLINE, _COLUMNS = 3, 40  # strings, and columns of each: the headline stays on two lines
-
-
-class Additions(NamedTuple):
-    """Columns of strings that were found without a list."""
-
-    findings: tuple[Finding, ...] = ()  # instead of `string_findings`
-    numbers: Mapping[str, FloatArray] = {}  # shape (n,); columns besides those of all strings
-    metadata: Mapping[str, object] = {}
-    sections: tuple[Section, ...] = ()  # after what was found
 
 
 def strings_estimates(
@@ -109,62 +82,61 @@ def strings_estimates(
     provenance: Provenance | None = None,
     detected_only: bool = False,
     limit: int = 40,
-    more: Additions | None = None,
+    findings: tuple[Finding, ...] = (),
+    more: Mapping[str, FloatArray] | None = None,
+    metadata: Mapping[str, object] | None = None,
 ) -> Estimates:
     """Return the estimates and tests of each candidate, in the candidates' order.
 
-    `limit`: most rows that a terminal shows. `more`: what strings have that are found or counted in
-    another way as well.
+    `limit`: most rows that a terminal shows. Of strings that nobody listed `findings` are others
+    than `string_findings`, and there are `more` columns of numbers and metadata.
     """
-    more = more or Additions()
-    findings = more.findings or string_findings(decoding, anomalies)
-    first, *others = _sections(decoding, anomalies, provenance, findings)
-    page = Page(
-        title_of(provenance),
-        headline(decoding),
-        (first, *more.sections, *others),
-        warnings_in(findings),
-        about=about_of(provenance),
-    )
     rows = np.arange(len(decoding.candidates))
     if detected_only:
         rows = np.flatnonzero(decoding.detected)
-    own = {
-        name: Column(float, Computed(values.__getitem__, rows))
-        for name, values in more.numbers.items()
-    }
-    return Estimates(
-        columns={**_columns(decoding, rows), **own},
+    columns = _columns(decoding, rows)
+    for name, values in (more or {}).items():
+        columns[name] = Column(float, Computed(values.__getitem__, rows))
+    return decoded_estimates(
+        headline(decoding),
+        _sections(decoding, anomalies),
+        provenance,
+        columns=columns,
         keys=("string",),
-        findings=findings,
-        metadata={**metadata_of(decoding.summary, anomalies, provenance), **more.metadata},
-        view=(*_view(decoding, detected_only, limit), Line(""), as_facts(findings)),
-        page=page,
-        charts=first_charts(page),
+        findings=findings or string_findings(decoding, anomalies),
+        metadata={**metadata_of(decoding.summary, anomalies), **(metadata or {})},
+        view=_view(decoding, detected_only, limit),
     )
 
 
 def _columns(decoding: Decoding, rows: IntArray) -> dict[str, Column]:
-    n_reports = decoding.summary.reports
+    """Return the columns; each is computed when it is read."""
+    n_reports, candidates, detected = (
+        decoding.summary.reports,
+        decoding.candidates,
+        decoding.detected,
+    )
     shares = (decoding.share, decoding.std_error, decoding.low, decoding.high)
     tests = (decoding.constrained_share, decoding.p_value, decoding.q_value)
     counts = (Computed(partial(_scaled, each, n_reports), rows) for each in shares)
     numbers = (*counts, *(Computed(each.__getitem__, rows) for each in (*shares, *tests)))
+
+    def strings(part: IntArray) -> Values:
+        return [candidates[row] for row in part.tolist()]
+
+    def truths(part: IntArray) -> Values:
+        listed: list[bool] = detected[part].tolist()
+        return listed
+
     return {
-        "string": Column(str, Computed(partial(_strings, decoding), rows)),
-        **{name: Column(float, each) for name, each in zip(NUMBERS, numbers, strict=True)},
-        "detected": Column(bool, Computed(partial(_truths, decoding.detected), rows)),
+        "string": Column(str, Computed(strings, rows)),
+        **{
+            name: Column(float, each)
+            for name, each in zip((*SHARE_COLUMNS, *_TESTS), numbers, strict=True)
+        },
+        "detected": Column(bool, Computed(truths, rows)),
         "group": Column(str, Computed(partial(groups_of, decoding), rows)),
     }
-
-
-def _strings(decoding: Decoding, rows: IntArray) -> list[str]:
-    return [decoding.candidates[row] for row in rows.tolist()]
-
-
-def _truths(values: BoolArray, rows: IntArray) -> list[bool]:
-    listed: list[bool] = values[rows].tolist()
-    return listed
 
 
 def _scaled(values: FloatArray, factor: int, rows: IntArray) -> FloatArray:
@@ -179,43 +151,49 @@ def _view(decoding: Decoding, detected_only: bool, limit: int) -> tuple[Block, .
     else:
         order = strongest_first(decoding, limit)
         n_rows = len(decoding.candidates) - len(decoding.same_bits.rows)
-    table = _table(decoding, order[:limit], n_rows)
+    rows = order[:limit]
+    sure = {"yes": "yes", UNCERTAIN: _NOTED, "": ""}
+    table = share_table(
+        "Candidates, strongest first",
+        ("string",),
+        [(label(decoding, row),) for row in rows.tolist()],
+        _numbers_of(decoding, rows),
+        [sure[each] for each in _detected(decoding, rows)],
+        (("p", "{p_value:.1e}"), ("q", "{q_value:.1e}")),
+        n_rows,
+    )
     noted = any(row[-1] == _NOTED for row in table.rows)
     return (table, *([Line(f"* {UNCERTAIN}: the interval reaches 0")] if noted else []))
 
 
-def _sections(
-    decoding: Decoding,
-    anomalies: AnomalyReport | None,
-    provenance: Provenance | None,
-    findings: Sequence[Finding],
-) -> tuple[Section, ...]:
-    """Return what was found, how sure it is, and where it comes from."""
-    summary, fit = decoding.summary, decoding.diagnostics
-    unknown = Section("Unknown mass", ("It can't be estimated from these counts.",))
-    if not math.isnan(summary.unknown_share):
-        unknown = Section("Unknown mass", (_UNKNOWN,), charts=(unknown_chart(decoding),))
+def _detected(decoding: Decoding, rows: IntArray) -> list[str]:
+    """Return whether rows were detected, in words; empty if not."""
+    n_reports = decoding.summary.reports
+    found = zip(decoding.detected[rows].tolist(), decoding.low[rows].tolist(), strict=True)
+    return [certainty(low, n_reports) if is_found else "" for is_found, low in found]
+
+
+def _sections(decoding: Decoding, anomalies: AnomalyReport | None) -> tuple[Section, ...]:
+    """Return what was found, and how sure it is."""
+    summary = decoding.summary
     p_values = p_value_chart(decoding)
-    fit_charts = (bits_chart(fit), residuals_chart(fit), cohorts_chart(fit.reports))
     honesty = Section(_HONEST, ("Not known: only counts were given, not single reports.",))
     if anomalies:
         honesty = Section(_HONEST, facts=as_facts(anomaly_findings(anomalies)))
-    tests = Section(
-        "Tests",
-        (_REFIT, _LEVEL),
-        charts=(p_values,) if p_values else (),
-        tables=_tests_tables(decoding),
-        folded=True,
-    )
     return (
         _found_section(decoding),
-        unknown,
         privacy_section(summary.epsilon_report, summary.epsilon_permanent),
         honesty,
-        Section("Summary", facts=as_facts(findings), folded=True),
-        tests,
-        Section("Does the model fit?", charts=fit_charts, folded=True),
-        provenance_section(provenance),
+        Section(
+            "Tests",
+            (_REFIT, _LEVEL),
+            charts=(p_values,) if p_values else (),
+            tables=_tests_tables(decoding),
+            folded=True,
+        ),
+        Section(
+            "Does the model fit?", charts=(residuals_chart(decoding.diagnostics),), folded=True
+        ),
     )
 
 
@@ -244,50 +222,23 @@ def label(decoding: Decoding, row: int) -> str:
     return f"{text} (or {named}{more})"
 
 
-def _numbers_of(decoding: Decoding, rows: IntArray) -> dict[str, FloatArray]:
+def _numbers_of(decoding: Decoding, rows: IntArray) -> dict[str, Values]:
     """Return the numbers of some rows that tables for people show: no share is below 0 or above 1.
 
     Files have the estimates as they are, and of what wasn't detected the usual intervals.
     """
     share, found = decoding.share[rows], decoding.detected[rows]
     low, high = share_interval(share, decoding.std_error[rows])
-    numbers = {
-        "share": np.clip(share, 0.0, 1.0),
-        "low": np.where(found, decoding.low[rows], low),
-        "high": np.where(found, decoding.high[rows], high),
+    return {
+        "proportion": np.clip(share, 0.0, 1.0),
+        "count": np.clip(share, 0.0, 1.0) * decoding.summary.reports,
+        "prop_std_error": decoding.std_error[rows],
+        "prop_low": np.where(found, decoding.low[rows], low),
+        "prop_high": np.where(found, decoding.high[rows], high),
         "refit": decoding.constrained_share[rows],
+        "p_value": decoding.p_value[rows],
+        "q_value": decoding.q_value[rows],
     }
-    counts = {
-        f"count_{name}": values * decoding.summary.reports for name, values in numbers.items()
-    }
-    return {**numbers, **counts, "p": decoding.p_value[rows], "q": decoding.q_value[rows]}
-
-
-def _table(decoding: Decoding, rows: IntArray, n_rows: int) -> Table:
-    """Return candidates as a terminal shows them; detected ones may be footnoted."""
-    found, low = decoding.detected[rows].tolist(), decoding.low[rows].tolist()
-    detected = [
-        (_NOTED if certainty(bound, decoding.summary.reports) == UNCERTAIN else "yes")
-        if is_found
-        else ""
-        for is_found, bound in zip(found, low, strict=True)
-    ]
-    return table_of(
-        "Candidates, strongest first",
-        [(label(decoding, row),) for row in rows.tolist()],
-        _numbers_of(decoding, rows),
-        (
-            ("count", "{count_share:,.0f}"),
-            (_INTERVAL, "{count_low:,.0f} … {count_high:,.0f}"),
-            ("share", "{share:.3%}"),
-            ("p", "{p:.1e}"),
-            ("q", "{q:.1e}"),
-        ),
-        heads=("string",),
-        last=(Heading("detected", "center"), detected),
-        n_rows=n_rows,
-        styles=["" if is_found else "dim" for is_found in found],
-    )
 
 
 def strongest_first(decoding: Decoding, most: int) -> IntArray:
@@ -396,26 +347,25 @@ def headline(decoding: Decoding) -> str:
 
 
 def _found_section(decoding: Decoding) -> Section:
-    chosen, chart = decoding.largest_detected(), strongest_chart(decoding)
-    if chart is None:
+    rows = decoding.largest_detected()
+    if not len(rows):
         return Section("What was found", ("No string was detected.",))
-    rows = chosen[:ROWS_IN_REPORT]
-    low = decoding.low[rows].tolist()
-    table = table_of(
+    top, shown = rows[:TOP], rows[:ROWS_IN_REPORT]
+    chart = share_chart(
+        "estimates",
+        "Estimated shares",
+        f"share of the {decoding.summary.repeats.estimand}",
+        [label(decoding, row) for row in top.tolist()],
+        (decoding.share[top], decoding.low[top], decoding.high[top]),
+        len(rows),
+    )
+    table = share_table(
         "Detected strings, largest first",
-        [(label(decoding, row),) for row in rows.tolist()],
-        _numbers_of(decoding, rows),
-        (
-            ("share", "{share:.2%}"),
-            (_INTERVAL, "{low:.2%} … {high:.2%}"),
-            ("as a number of reports", "{count_share:,.0f}"),
-        ),
-        heads=("string",),
-        last=(
-            Heading("detected", "left"),
-            [certainty(each, decoding.summary.reports) for each in low],
-        ),
-        n_rows=len(chosen),
+        ("string",),
+        [(label(decoding, row),) for row in shown.tolist()],
+        _numbers_of(decoding, shown),
+        _detected(decoding, shown),
+        n_rows=len(rows),
     )
     return Section("What was found", charts=(chart,), tables=(table,))
 
@@ -428,44 +378,16 @@ def _tests_tables(decoding: Decoding) -> tuple[Table, ...]:
         table_of(
             "Tests of the detected strings",
             [(label(decoding, row),) for row in rows.tolist()],
-            _numbers_of(decoding, rows) | {"error": decoding.std_error[rows]},
+            _numbers_of(decoding, rows),
             (
-                ("standard error", "{error:.3%}"),
+                ("standard error", "{prop_std_error:.3%}"),
                 ("refit", "{refit:.3%}"),
-                ("p", "{p:.1e}"),
-                ("q", "{q:.1e}"),
+                ("p", "{p_value:.1e}"),
+                ("q", "{q_value:.1e}"),
             ),
             heads=("string",),
         ),
     )
-
-
-def strongest_chart(decoding: Decoding) -> IntervalChart | None:
-    """Draw the estimates of the strongest detected strings."""
-    shown = decoding.largest_detected()[:TOP]
-    if not len(shown):
-        return None
-    names = [label(decoding, i) for i in shown.tolist()]
-    intervals = in_percent(names, decoding.share[shown], decoding.low[shown], decoding.high[shown])
-    n_detected, people = decoding.summary.detected, decoding.summary.repeats.estimand
-    described = (
-        f"{f'The {TOP} largest of ' if n_detected > TOP else ''}"
-        f"{counted(n_detected, 'detected string')}; bars are {CONFIDENCE:.0%} intervals."
-    )
-    labels = Labels("estimates", "Estimated shares", described, f"share of the {people}")
-    return IntervalChart(labels, intervals)
-
-
-def unknown_chart(decoding: Decoding) -> Stack:
-    """Draw the detected strings' share next to the unknown mass."""
-    summary = decoding.summary
-    unknown, people = 100 * min(max(summary.unknown_share, 0.0), 1.0), summary.repeats.estimand
-    described = (
-        f"{100 - unknown:.3g}% of the {people} hold a detected string, {unknown:.3g}% none of them."
-    )
-    axis = f"share of the {people}: detected strings (dark), then unknown (light)"
-    labels = Labels("unknown", "Unknown mass", described, axis)
-    return Stack(labels, [("detected strings", 100 - unknown), ("unknown", unknown)])
 
 
 def p_value_chart(decoding: Decoding) -> Histogram | None:
@@ -480,21 +402,6 @@ def p_value_chart(decoding: Decoding) -> Histogram | None:
     )
     labels = Labels("p-values", "P-values of all candidates", described, "p-value", "candidates")
     return Histogram(labels, heights.astype(float), edges, np.full(20, known / 20))
-
-
-def bits_chart(diagnostics: Diagnostics) -> ScatterPlot:
-    """Draw observed against fitted rates of bits."""
-    seen = diagnostics.reports > 0
-    fitted, observed = diagnostics.fitted[seen].ravel(), diagnostics.observed[seen].ravel()
-    varied = fitted.std() > 0 and observed.std() > 0
-    correlation = np.corrcoef(fitted, observed)[0, 1] if varied else 0.0
-    described = (
-        f"{len(fitted):,} bits of all cohorts; they lie about the diagonal if the model explains "
-        f"the counts. Correlation {correlation:.3f}."
-    )
-    labels = Labels("bits", "Observed against fitted bits", described, "fitted rate",
-                    "observed rate")  # fmt: skip
-    return ScatterPlot(labels, fitted, observed)
 
 
 def residuals_chart(diagnostics: Diagnostics) -> Histogram:
@@ -513,21 +420,3 @@ def residuals_chart(diagnostics: Diagnostics) -> Histogram:
     )
     labels = Labels("residuals", "Residuals", described, "standardised residual", "bits")
     return Histogram(labels, heights.astype(float), edges, expected)
-
-
-def cohorts_chart(reports: IntArray) -> Histogram:
-    """Draw how reports are distributed over cohorts."""
-    mean = float(reports.mean())
-    described = (
-        f"{len(reports):,} cohorts with {reports.min():,} to {reports.max():,} reports, "
-        f"{mean:,.1f} on average (the line)."
-    )
-    labels = Labels("cohorts", "Cohort sizes", described, "cohort", "reports")
-    if len(reports) <= 128:
-        edges = np.arange(len(reports) + 1, dtype=np.float64)
-        return Histogram(labels, reports.astype(float), edges, np.full(len(reports), mean))
-    # How many cohorts have so many reports, instead of how many each has.
-    span = span_of([float(reports.min()), float(reports.max())])
-    heights, edges = np.histogram(reports, bins=32, range=span)
-    labels = replace(labels, x="reports", y="cohorts")
-    return Histogram(labels, heights.astype(float), edges, np.zeros(len(heights)))

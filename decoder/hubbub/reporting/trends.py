@@ -40,23 +40,20 @@ from hubbub.reporting.estimates import (
     Section,
     Table,
     Values,
-    as_facts,
     headings,
-    warnings_in,
 )
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     BOOLEAN,
     ERROR_RATES,
-    SHARE_COLUMNS,
     Provenance,
-    about_of,
     chance_text,
+    decoded_estimates,
     first_charts,
     metadata_of,
     percent,
     privacy_section,
-    provenance_section,
+    share_columns,
     title_of,
 )
 
@@ -135,43 +132,13 @@ def _page(
     return Page(f"{title} by {dimension}", headline, sections, warnings, about=about)
 
 
-_OF_CHANGES: dict[str, type] = {
-    "changed": bool,
-    "p_value": float,
-    "q_value": float,
-    "change": str,
-    "weekday_effect": float,
-    "weekly_p_value": float,
-    "weekly_q_value": float,
-}
-_OF_EACH: dict[str, type] = {
-    "reports": int,
-    **dict.fromkeys(SHARE_COLUMNS, float),
-    **_OF_CHANGES,
-}
-TYPES: dict[str, type] = {"day": str, "kind": str, "string": str, **_OF_EACH}
-"""The columns of strings; categories have no unknown mass, and so no kind."""
-CATEGORY_TYPES: dict[str, type] = {"day": str, "category": str, **_OF_EACH}
-STATISTIC_TYPES: dict[str, type] = {
-    "day": str,
-    "statistic": str,
-    "reports": int,
-    **dict.fromkeys(("estimate", "std_error", "low", "high"), float),
-    **_OF_CHANGES,
-}
-"""The columns of a number's statistics, which have no count."""
 _PLURALS = {"string": "strings", "category": "categories", "statistic": "statistics"}
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_SPARKS = "▁▂▃▄▅▆▇█"
 _GAP = "·"
 _NO_CHANGE = "No change beyond what chance makes."
 _COURSES = (
     f"Bands are {CONFIDENCE:.0%} intervals, each day by itself; grey days have too few reports. "
     "A red line marks a change; the dashed line is what was found, changes and weekly patterns."
-)
-_UNSURE = (
-    "A thin grey line marks what may be chance: among so many days and results, some are to be "
-    "expected, so they aren't announced."
 )
 _DAYS_IN_COLUMNS = 7  # a week fits on a terminal; more days are summed up
 _IN_HEADLINE = 60  # characters of a string: the headline stays on two lines
@@ -220,73 +187,66 @@ def trends_estimates(
     """Return strings, categories or statistics day by day, series by series; unknown mass last.
 
     `looks`: among how many such results chance may mark a change with a probability of at most
-    half of alpha; if above 1, what is less sure is marked as such.
+    half of alpha; if above 1, what is less sure is in the metadata alone.
     """
     every = series_order(trends)
     mirrored = trends.followed == BOOLEAN and not trends.has_unknown
     order = every[1:] if mirrored else every  # what people are shown
     summary = trends.pooled.summary
     bound = summary.alpha / (2 * max(len(every), 1) * looks) if looks > 1 else 1.0
-    of_all = (*_day_findings(trends, order), *findings)
-    changes = (*_change_findings(trends, order, bound), *_weekly_findings(trends, order))
-    page = Page(
-        f"{title_of(provenance)}, day by day",
+    return decoded_estimates(
         _headline(trends, order, bound),
         (
             _changes(trends, order, bound),
             _courses(trends, order, bound),
             privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-            _changes_in_full(trends, order),
-            Section("Summary of all days", facts=as_facts(of_all), folded=True),
-            provenance_section(provenance),
         ),
-        warnings_in(of_all),
-        about=about_of(provenance),
-    )
-    return Estimates(
+        provenance,
         columns=_columns(trends, every),
         keys=("day", "kind", trends.kind) if trends.has_unknown else ("day", trends.kind),
-        findings=(*of_all, *changes),
-        metadata=metadata_of(summary, anomalies, provenance) | _by_day(trends, every, bound),
-        view=(_table(trends, order, limit), Line(""), as_facts(of_all)),
-        page=page,
-        charts=first_charts(page),
+        findings=(
+            *_day_findings(trends, order),
+            *findings,
+            *_change_findings(trends, order, bound),
+            *_weekly_findings(trends, order),
+        ),
+        metadata=metadata_of(summary, anomalies) | _by_day(trends, every, bound),
+        view=(_table(trends, order, limit),),
+        title=f"{title_of(provenance)}, day by day",
     )
 
 
 def _columns(trends: Trends[Any], order: list[int]) -> dict[str, Column]:
     """Return the rows, series by series."""
-    series, n_days = np.array(order, dtype=np.int64), len(trends.days)
+    found, n_days = trends.found, len(trends.days)
+    series = np.array(order, dtype=np.int64)
     reports = np.tile(trends.reports, len(series))
+    weekdays = [day.weekday() for day in trends.days]
     shares = [
         values[:, series].T.ravel()
         for values in (trends.share, trends.std_error, trends.low, trends.high)
     ]
-    changed = [{change.day for change in trends.found.changes[column]} for column in order]
-    is_share = _quantity(trends) is _SHARE
-    weekdays = [day.weekday() for day in trends.days]
-    values: list[Values] = [
-        [f"{day}" for day in trends.days] * len(series),
-        *(
-            [_each([_kind(trends, column) for column in order], n_days)]
-            if trends.has_unknown
-            else []
-        ),
-        _each([trends.name(column) or "" for column in order], n_days),
-        reports.tolist(),
-        *(share * reports for share in shares if is_share),
-        *shares,
-        [day in days for days in changed for day in range(n_days)],
-        np.repeat(trends.found.p_value[series], n_days),
-        np.repeat(trends.found.q_value[series], n_days),
-        [_forms_on(day, trends.found.changes[column]) for column in order for day in range(n_days)],
-        trends.found.weekday_effect[weekdays][:, series].T.ravel(),
-        np.repeat(trends.found.weekly_p_value[series], n_days),
-        np.repeat(trends.found.weekly_q_value[series], n_days),
-    ]
-    types = TYPES if trends.has_unknown else CATEGORY_TYPES if is_share else STATISTIC_TYPES
+    numbers = dict(zip(("estimate", "std_error", "low", "high"), shares, strict=True))
+    if _quantity(trends) is _SHARE:
+        numbers = share_columns(reports, shares)
+    columns = {"day": Column(str, [f"{day}" for day in trends.days] * len(series))}
+    if trends.has_unknown:
+        columns["kind"] = Column(str, _each([_kind(trends, column) for column in order], n_days))
+    names = _each([trends.name(column) or "" for column in order], n_days)
+    forms = [_forms_on(day, found.changes[column]) for column in order for day in range(n_days)]
+    changed = [{change.day for change in found.changes[column]} for column in order]
     return {
-        name: Column(of, column) for (name, of), column in zip(types.items(), values, strict=True)
+        **columns,
+        trends.kind: Column(str, names),
+        "reports": Column(int, reports.tolist()),
+        **{name: Column(float, each) for name, each in numbers.items()},
+        "changed": Column(bool, [day in days for days in changed for day in range(n_days)]),
+        "p_value": Column(float, np.repeat(found.p_value[series], n_days)),
+        "q_value": Column(float, np.repeat(found.q_value[series], n_days)),
+        "change": Column(str, forms),
+        "weekday_effect": Column(float, found.weekday_effect[weekdays][:, series].T.ravel()),
+        "weekly_p_value": Column(float, np.repeat(found.weekly_p_value[series], n_days)),
+        "weekly_q_value": Column(float, np.repeat(found.weekly_q_value[series], n_days)),
     }
 
 
@@ -414,8 +374,6 @@ def _weekly_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ..
 def _courses(trends: Trends[Any], order: list[int], bound: float) -> Section:
     shown = _largest(trends, order, CHARTS)
     words = [_COURSES] if order else []
-    if any(each.p_value > bound for column in shown for each in trends.found.changes[column]):
-        words.append(_UNSURE)
     if len(order) > len(shown):
         words.append(f"{len(order) - len(shown):,} more aren't drawn.")
     charts = tuple(_course(trends, column, index, bound) for index, column in enumerate(shown))
@@ -451,12 +409,10 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
     rows = []
     for column in columns:
         shares = trends.share[:, column]
-        if by_day:
-            cells = [shown(float(share)) for share in shares]
-        else:
+        if not by_day:
             known = shares[~np.isnan(shares)]
-            ends = [shown(float(known[i])) if len(known) else "" for i in (0, -1)]
-            cells = [sparkline(shares), *ends]
+            shares = known[[0, -1]] if len(known) else np.full(2, np.nan)
+        cells = [shown(float(share)) for share in shares]
         name = trends.name(column)
         rows.append(
             (
@@ -466,13 +422,11 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
                 describe_changes(trends, column),
             )
         )
-    course = () if by_day else (Heading("course", "left"),)
     days = [f"{day:%m-%d}" for day in trends.days] if by_day else ["first", "last"]
     heads = (
         Heading(trends.kind, "left"),
-        *course,
         *map(Heading, days),
-        *([Heading("Monday to Sunday", "left")] if weekly else []),
+        *([Heading("most on", "left")] if weekly else []),
         Heading("changed on", "left"),
     )
     return Table(
@@ -480,7 +434,6 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
         heads,
         tuple(rows),
         f"{left_out:,}" if left_out else "",
-        tuple("italic" if trends.name(column) is None else "" for column in columns),
     )
 
 
@@ -514,24 +467,7 @@ def _week(trends: Trends[Any], column: int) -> str:
     if np.isnan(effect).all():
         return ""
     most = int(np.nanargmax(np.abs(effect)))
-    size = _quantity(trends).differing(float(effect[most]))
-    return f"{sparkline(effect - np.nanmin(effect))} {_WEEKDAYS[most]} {size}"
-
-
-def sparkline(shares: FloatArray) -> str:
-    """Return one character per day, from 0 to the largest share; a dot where nothing is known.
-
-    Examples
-    --------
-    >>> sparkline(np.array([0.1, 0.2, np.nan, 0.4]))
-    '▃▅·█'
-    """
-    top = float(np.nanmax(shares, initial=0.0)) or 1.0
-    heights = np.clip(np.nan_to_num(shares) / top, 0, 1) * (len(_SPARKS) - 1)
-    return "".join(
-        _GAP if np.isnan(share) else _SPARKS[round(float(height))]
-        for share, height in zip(shares, heights, strict=True)
-    )
+    return f"{_WEEKDAYS[most]} {_quantity(trends).differing(float(effect[most]))}"
 
 
 def day_counts(trends: Trends[Any]) -> str:
@@ -605,33 +541,8 @@ def _half(change: Change) -> float:
     return Z_CONFIDENCE * change.std_error
 
 
-def _changes_in_full(trends: Trends[Any], order: list[int]) -> Section:
-    """Return all changes that were found, also those that may be chance."""
-    quantity = _quantity(trends)
-    rows = tuple(
-        (
-            _name(trends, column),
-            change.form,
-            *(day or "" for day in _dates(trends, change).values()),
-            quantity.shown(change.before),
-            quantity.shown(change.after),
-            quantity.error.format(change.std_error),
-            f"{change.p_value:.1e}",
-            f"{trends.found.q_value[column]:.1e}",
-        )
-        for column in order
-        for change in trends.found.changes[column]
-    )
-    heads = headings(
-        trends.kind,
-        *("change", "from", "until", "before", "after", "standard error", "p", "series' q"),
-    )
-    tables = (Table("All changes that were found", heads, rows),) if rows else ()
-    return Section("Tests", () if rows else (_NO_CHANGE,), tables=tables, folded=True)
-
-
 def _course(trends: Trends[Any], column: int, index: int, bound: float) -> TimeSeries:
-    quantity, found = _quantity(trends), trends.found.changes[column]
+    quantity = _quantity(trends)
     sure = _sure(trends, column, bound)
     ends = [values[:, column] for values in (trends.share, trends.low, trends.high)]
     drawn = [*ends, trends.found.expected[:, column]]
@@ -651,13 +562,11 @@ def _course(trends: Trends[Any], column: int, index: int, bound: float) -> TimeS
         described += f" Daily estimates from {quantity.shown(known.min())} to "
         described += f"{quantity.shown(known.max())}."
         week = _week(trends, column)
-        described += f" Monday to Sunday: {week}." if week else ""
+        described += f" Most different on {week}." if week else ""
     labels = Labels(f"course-{index}", _name(trends, column), described, y=quantity.word)
     header = ("day", "reports", quantity.word, "from", "to")
-    marks, unsure = _marked_days(sure), _marked_days(each for each in found if each.p_value > bound)
-    return TimeSeries(
-        labels, days, share, low, high, expected, marks, header, rows, quantity.unit, unsure
-    )
+    marks = _marked_days(sure)
+    return TimeSeries(labels, days, share, low, high, expected, marks, header, rows, quantity.unit)
 
 
 def _marked_days(changes: Iterable[Change]) -> tuple[int, ...]:

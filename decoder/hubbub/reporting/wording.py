@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 
 from hubbub.inference import (
+    CONFIDENCE,
     AnomalyReport,
     Correction,
     Estimand,
+    FloatArray,
     IntArray,
     Misfit,
     RepeatedReports,
@@ -32,8 +34,23 @@ from hubbub.inference import (
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import POWER
 from hubbub.protocol import counted
-from hubbub.reporting.charts import Chart
-from hubbub.reporting.estimates import Finding, Heading, Level, Page, Section, Table, as_facts
+from hubbub.reporting.charts import Chart, IntervalChart, Labels, in_percent
+from hubbub.reporting.estimates import (
+    Block,
+    Column,
+    Estimates,
+    Finding,
+    Heading,
+    Level,
+    Line,
+    Page,
+    Section,
+    Table,
+    Values,
+    as_facts,
+    table_of,
+    warnings_in,
+)
 from hubbub.reporting.text import visible
 from hubbub.storage import resolve, storage_errors
 
@@ -135,6 +152,7 @@ ERROR_RATES = {
 }
 UNCERTAIN = "present, frequency uncertain"
 """Said of what is detected though its interval reaches 0."""
+INTERVAL = f"{CONFIDENCE:.0%} interval"
 SHARE_COLUMNS = (
     *("count", "std_error", "count_low", "count_high"),
     *("proportion", "prop_std_error", "prop_low", "prop_high"),
@@ -147,9 +165,96 @@ def title_of(provenance: Provenance | None) -> str:
     return visible((provenance.title or provenance.metric) if provenance else "Reports")
 
 
-def about_of(provenance: Provenance | None) -> str:
-    """Return what the metric asks, and the days that its page is about."""
-    return provenance.about if provenance else ""
+def decoded_estimates(
+    headline: str,
+    sections: Iterable[Section],
+    provenance: Provenance | None,
+    *,
+    columns: Mapping[str, Column],
+    keys: tuple[str, ...],
+    findings: tuple[Finding, ...],
+    metadata: Mapping[str, object],
+    view: Sequence[Block],
+    title: str = "",
+) -> Estimates:
+    """Return estimates with the page and the text that all decodings have.
+
+    `sections`: what was found; the findings and where they come from follow. `view`: what a
+    terminal shows before the findings. `title`: of the page, if it isn't the metric's.
+    """
+    facts, blocks = as_facts(findings), list[Block]()
+    for block in view:
+        if isinstance(block, Table) and blocks:
+            blocks.append(Line(""))
+        blocks.append(block)
+    page = Page(
+        title or title_of(provenance),
+        headline,
+        (
+            *sections,
+            Section("Summary", facts=facts, folded=True),
+            provenance_section(provenance),
+        ),
+        warnings_in(findings),
+        about=provenance.about if provenance else "",
+    )
+    return Estimates(
+        columns=columns,
+        keys=keys,
+        findings=findings,
+        metadata={**metadata, "provenance": provenance and provenance.as_json()},
+        view=(*blocks, Line(""), facts),
+        page=page,
+        charts=first_charts(page),
+    )
+
+
+def share_table(
+    title: str,
+    heads: Sequence[str],
+    names: Sequence[tuple[str, ...]],
+    numbers: Mapping[str, Values],
+    detected: Sequence[str],
+    more: Sequence[tuple[str, str]] = (),
+    n_rows: int | None = None,
+) -> Table:
+    """Return rows of `SHARE_COLUMNS` for people: counts, shares, intervals, whether detected.
+
+    `more`: a heading and a format each, as of `table_of`.
+    """
+    return table_of(
+        title,
+        names,
+        numbers,
+        (
+            ("share", "{proportion:.3%}"),
+            (INTERVAL, "{prop_low:.3%} … {prop_high:.3%}"),
+            ("reports", "{count:,.0f}"),
+            *more,
+        ),
+        heads=heads,
+        last=(Heading("detected", "left"), detected),
+        n_rows=n_rows,
+        styles=["" if each else "dim" for each in detected],
+    )
+
+
+def share_chart(
+    name: str,
+    title: str,
+    axis: str,
+    names: Sequence[str],
+    shares: Sequence[FloatArray],
+    n_rows: int,
+    first: str = "string",
+) -> IntervalChart:
+    """Draw shares with their intervals: arrays of estimates and both ends, by name.
+
+    `n_rows`: how many there are in all; these are the largest.
+    """
+    largest = f" The {len(names):,} largest of {n_rows:,}." if len(names) < n_rows else ""
+    labels = Labels(name, title, f"Bars are {INTERVAL}s.{largest}", axis)
+    return IntervalChart(labels, in_percent(names, *shares), first=first)
 
 
 def days_text(first: dt.date, last: dt.date) -> str:
@@ -184,15 +289,15 @@ def chance_text(p_value: float) -> str:
     return f"{p_value:.2g}" if p_value > 0.1 else f"about 1 in {float(f'{1 / p_value:.2g}'):,.0f}"
 
 
-def metadata_of(
-    summary: Any, anomalies: AnomalyReport | None, provenance: Provenance | None
-) -> dict[str, object]:
-    """Return "summary", "anomalies" and "provenance" (null where there is none)."""
-    return {
-        "summary": asdict(summary),
-        "anomalies": anomalies and anomalies.as_json(),
-        "provenance": provenance and provenance.as_json(),
-    }
+def metadata_of(summary: Any, anomalies: AnomalyReport | None) -> dict[str, object]:
+    """Return "summary" and "anomalies" (null where there are none)."""
+    return {"summary": asdict(summary), "anomalies": anomalies and anomalies.as_json()}
+
+
+def share_columns(n_reports: int | IntArray, shares: Sequence[FloatArray]) -> dict[str, FloatArray]:
+    """Return `SHARE_COLUMNS` of shares, their errors and both ends of their intervals."""
+    counts = (n_reports * each for each in shares)
+    return dict(zip(SHARE_COLUMNS, (*counts, *shares), strict=True))
 
 
 def first_charts(page: Page) -> tuple[Chart, ...]:

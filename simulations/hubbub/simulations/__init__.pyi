@@ -9,7 +9,7 @@ from hubbub.simulations.bernoulli import (
     packed_filters as packed_filters,
     true_bits as true_bits,
 )
-from hubbub.simulations.cli import main as main, run as run
+from hubbub.simulations.cli import main as main
 from hubbub.simulations.clients import (
     LongitudinalClients as LongitudinalClients,
     SimulatedClients as SimulatedClients,

@@ -57,7 +57,7 @@ from hubbub.simulations.result import experiment_result
 # The planner's choices: for a million reports and 900 candidates at epsilons 4.39 and 2.04; for
 # first names that nobody lists, at epsilon 4.
 _STRINGS = {"population": "zipf:1.0", "unique": 1_000, "candidates_extra": 0}
-_DEFAULTS: dict[str, dict[str, object]] = {
+DEFAULTS: dict[str, dict[str, object]] = {
     "string": {**_STRINGS, "k": 480, "h": 1, "m": 96, "missing": 0.1},
     "open-string": {
         **_STRINGS, "population": "census", "k": 256, "h": 1, "m": 256, "missing": 1.0,
@@ -66,6 +66,7 @@ _DEFAULTS: dict[str, dict[str, object]] = {
     "enum": {"population": "zipf:1.0", "unique": 10, "response": "unary"},
 }  # fmt: skip
 """Options of each type, and what they are unless given."""
+NOISE = {"f": 0.2, "p": 0.0677, "q": 0.5515}
 _PERIOD_DAYS = 30
 """The README's example."""
 _OUT = Path("out")
@@ -376,8 +377,8 @@ def _experiment(options: dict[str, Any]) -> Experiment:
 def _fill_in(options: dict[str, Any]) -> None:
     """Set what wasn't given, and refuse what can't go together."""
     kind, once = options["metric_type"], options["mode"] == "once"
-    for name in dict.fromkeys(name for each in _DEFAULTS.values() for name in each):
-        if options[name] is not None and name not in _DEFAULTS[kind]:
+    for name in dict.fromkeys(name for each in DEFAULTS.values() for name in each):
+        if options[name] is not None and name not in DEFAULTS[kind]:
             raise click.UsageError(f"--{name.replace('_', '-')}: can't go with --type {kind}")
     if options["forged"] and kind == "enum":
         raise click.UsageError("--forged: can't go with --type enum")
@@ -385,7 +386,7 @@ def _fill_in(options: dict[str, Any]) -> None:
         raise click.UsageError("--target: needs --forged")
     if options["period_days"] and not once:
         raise click.UsageError("--period-days: only --mode once has periods")
-    defaults = dict(_DEFAULTS[kind])
+    defaults = dict(DEFAULTS[kind])
     if options["values"] is not None:
         del defaults["population"], defaults["unique"]
     elif (options["population"] or defaults["population"]) in LISTS:
@@ -412,10 +413,10 @@ def _fill_in(options: dict[str, Any]) -> None:
 
 def _noise(options: dict[str, Any]) -> dict[str, float]:
     """Return f, p and q unless they are given."""
-    epsilon, noise = options["epsilon"], {"f": 0.2, "p": 0.0677, "q": 0.5515}
+    epsilon = options["epsilon"]
     if epsilon is None:
-        return noise
-    if any(options[name] is not None for name in noise):
+        return NOISE
+    if any(options[name] is not None for name in NOISE):
         raise click.UsageError("--epsilon: can't go with --f, --p or --q, which it stands for")
     if not 0 < epsilon < math.inf:
         raise click.UsageError(f"--epsilon {epsilon}: must be a number above 0")

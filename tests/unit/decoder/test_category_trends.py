@@ -23,7 +23,7 @@ from hubbub.inference import (
     estimate_categories,
     instantaneous_variance,
 )
-from hubbub.reporting import CATEGORY_TYPES, Estimates, category_findings, trends_estimates
+from hubbub.reporting import Estimates, category_findings, trends_estimates
 from unit.decoder.decodings import make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown
@@ -129,7 +129,7 @@ def test_clients_that_come_back_bring_new_noise_of_the_instantaneous_responses(c
 def test_csv_json_and_parquet_agree(trends):
     result = result_of(trends)
     rows = list(csv.DictReader(io.StringIO(csv_of(result))))
-    assert list(rows[0]) == list(CATEGORY_TYPES)
+    assert list(rows[0])[:4] == ["day", "category", "reports", "count"]
     assert [row["category"] for row in rows[:: len(SIZES)]] == list(trends.followed)
     document = json.loads(json_of(result))
     assert [row["category"] for row in document["rows"]] == [row["category"] for row in rows]

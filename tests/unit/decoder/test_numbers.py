@@ -25,7 +25,7 @@ from hubbub.inference import (
     estimate_numbers,
 )
 from hubbub.protocol import EnumType, NumberType, Window
-from hubbub.reporting import STATISTIC_TYPES, number_findings, numbers_estimates, trends_estimates
+from hubbub.reporting import number_findings, numbers_estimates, trends_estimates
 from unit.decoder.decodings import make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown
@@ -205,7 +205,7 @@ def test_days_are_written_in_the_metrics_unit_and_without_counts(trends):
     findings = number_findings(trends.pooled, make_anomalies())
     found = trends_estimates(trends, make_anomalies(), make_provenance(), findings=findings)
     rows = list(csv.DictReader(io.StringIO(csv_of(found))))
-    assert list(rows[0]) == list(STATISTIC_TYPES)
+    assert list(rows[0])[:5] == ["day", "statistic", "reports", "estimate", "std_error"]
     means = [each for each in rows if each["statistic"] == "mean"]
     assert [each["changed"] for each in means].index("true") == 5
     assert float(means[0]["estimate"]) == pytest.approx(5, abs=6 * float(means[0]["std_error"]))

@@ -430,7 +430,5 @@ def test_every_format_shows_the_search(found, tmp_path):
     document = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
     assert [step["bytes"] for step in document["search"]["steps"]] == [2, 4]
     assert len(document["rows"]) == len(found.decoding.candidates)
-    page = (tmp_path / "result.html").read_text(encoding="utf-8")
-    assert "From prefixes to strings" in page
-    assert "pari…" in page
+    assert "step 1, " in (tmp_path / "result.html").read_text(encoding="utf-8")
     assert "step 1, 2 bytes" in repr(result)

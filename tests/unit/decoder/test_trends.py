@@ -18,13 +18,17 @@ from hubbub.inference import (
     compare_days,
     decode_days,
 )
-from hubbub.reporting import TYPES, Estimates, Provenance, string_findings, trends_estimates
+from hubbub.reporting import Estimates, Provenance, string_findings, trends_estimates
 from unit.decoder.decodings import CLEAR, counts_of, make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown
 
 FIRST = dt.date(2026, 11, 1)
 STEADY, RISING, HOSTILE = "steady", "rising", "<script>\u202e"
+HEADER = (
+    "day,kind,string,reports,count,std_error,count_low,count_high,proportion,prop_std_error,prop_low,"
+    "prop_high,changed,p_value,q_value,change,weekday_effect,weekly_p_value,weekly_q_value"
+)
 NAMES = [STEADY, RISING, HOSTILE, *(f"absent {i}" for i in range(20))]
 
 
@@ -93,7 +97,7 @@ def test_no_day_with_enough_reports_is_refused():
 def test_nothing_detected_leaves_nothing_to_follow():
     nothing = decode_days(counts_by_day(3), CLEAR, ["absent 1", "absent 2"], min_reports=1000)
     assert nothing.followed == ()
-    assert csv_of(trends_estimates(nothing)) == ",".join(TYPES) + "\n"
+    assert csv_of(trends_estimates(nothing)) == HEADER + "\n"
     assert json.loads(json_of(trends_estimates(nothing)))["rows"] == []
     assert "No string was detected" in page_of(nothing).html
     assert "Shares day by day" in table_of(nothing)
@@ -105,7 +109,7 @@ def test_csv_json_and_parquet_agree(trends):
     document = json.loads(json_of(result))
     typed = parquet.read_table(io.BytesIO(parquet_of(result))).to_pylist()
     assert len(rows) == 4 * 8
-    assert tuple(rows[0]) == tuple(TYPES)
+    assert ",".join(rows[0]) == HEADER
     for row, fields, record in zip(rows, document["rows"], typed, strict=True):
         assert fields == record
         assert (row["day"], row["kind"], row["string"]) == (
@@ -165,7 +169,7 @@ def weekly(trends) -> Trends[Decoding]:
 def test_weekly_pattern_is_shown_by_weekday_beside_a_spike(weekly):
     """Within 4.9 standard errors, seven weekdays: P(false alarm) < 1e-5; seeded."""
     text = table_of(weekly)
-    assert "Monday to Sunday" in text
+    assert "Saturday +" in text or "Sunday +" in text
     assert "on 18 November, " in text
     document = json.loads(json_of(result_of(weekly)))
     assert [each["value"] for each in document["findings"] if each["code"] == "weekly"] == [1]
@@ -185,16 +189,13 @@ def test_weekly_pattern_is_shown_by_weekday_beside_a_spike(weekly):
     assert len([each for each in dashed if each.get("d")]) == 1
 
 
-def test_what_chance_may_have_made_is_marked_otherwise_and_not_said(trends):
+def test_what_chance_may_have_made_is_not_marked_and_not_said(trends):
     """The first change's p-value is above a bound for so many looks."""
-    sure = trends_estimates(trends, looks=10)
-    unsure = trends_estimates(trends, looks=10**300)
-    for result, stroke in ((sure, "var(--warn)"), (unsure, "var(--quiet)")):
+    for looks, n_changes in ((10, 2), (10**300, 0)):
+        result = trends_estimates(trends, looks=looks)
         lines = [each.get("stroke") for each in Page(html_of(result)).all("line")]
-        marks = [each for each in lines if each in {"var(--warn)", "var(--quiet)"}]
-        assert marks == [stroke] * 2
-    assert [each.code for each in sure.findings].count("change") == 2
-    assert "change" not in [each.code for each in unsure.findings]
+        assert lines.count("var(--warn)") == n_changes
+        assert [each.code for each in result.findings].count("change") == n_changes
 
 
 def page_of(trends: Trends[Decoding]) -> Page:
