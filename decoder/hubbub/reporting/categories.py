@@ -23,15 +23,14 @@ from hubbub.reporting.charts import Interval, IntervalChart, Labels
 from hubbub.reporting.estimates import (
     Column,
     Estimates,
-    Finding,
     Heading,
-    Level,
     Section,
     Table,
     Values,
     headings,
     table_of,
 )
+from hubbub.reporting.findings import Finding, Level
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
     BOOLEAN,

@@ -10,16 +10,8 @@ import numpy as np
 from hubbub.inference import Comparison, IntArray, SampleRatio
 from hubbub.inference.comparison import POWER
 from hubbub.reporting.charts import Interval, IntervalChart, Labels
-from hubbub.reporting.estimates import (
-    Column,
-    Estimates,
-    Finding,
-    Heading,
-    Level,
-    Section,
-    Table,
-    table_of,
-)
+from hubbub.reporting.estimates import Column, Estimates, Heading, Section, Table, table_of
+from hubbub.reporting.findings import Finding, Level
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     BOOLEAN,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -106,11 +106,6 @@ def headings(first: str, *others: str) -> tuple[Heading, ...]:
     return (Heading(first, "left"), *map(Heading, others))
 
 
-__all__ = [
-    "CHUNK", "Column", "Computed", "Estimates", "Finding", "Level", "Plot", "as_facts", "as_lines",
-    "columns_from", "table_of", "warnings_in",
-]  # fmt: skip
-
 CHUNK: Final = 16_384
 """Rows that are in memory at once while a format writes them: some megabytes of text."""
 
@@ -159,21 +154,35 @@ class Column(NamedTuple):
         return self._replace(values=[listed[row] for row in rows.tolist()])
 
 
-class Plot(Protocol):
-    """Charts that a notebook shows (`hubbub.reporting.html.Drawing`)."""
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Charts, one below the other; a notebook shows them."""
 
-    @property
-    def charts(self) -> Sequence[Chart]:
-        """The charts as data; `header` and `rows` are the numbers."""
+    charts: Sequence[Chart]  # as data; their `header` and `rows` are the numbers
+
+    def __repr__(self) -> str:
+        """Return what screen readers read."""
+        return " ".join(
+            f"{chart.labels.title}: {chart.labels.description}" for chart in self.charts
+        )
+
+    def _repr_html_(self) -> str:
+        return str(_format("html").as_image(self.svg, repr(self)))
 
     @property
     def svg(self) -> str:
-        """The drawing as SVG."""
+        """The drawing as SVG, in colours for light and for dark pages."""
+        return str(_format("html").svg_of(self.charts).decode("utf-8"))
 
     def save(self, path: str | Path) -> None:
-        """Write the drawing to FILE.svg or FILE.png."""
+        """Write the drawing to FILE.svg or FILE.png.
 
-    def _repr_html_(self) -> str: ...
+        Raises `ValueError` if the name ends in something else. Raises `OSError` if it can't be
+        written.
+        """
+        if Path(path).suffix not in {".svg", ".png"}:
+            raise ValueError(f"{path}: must end in .svg or .png")
+        _format("html").write_picture(Path(path), self.charts)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -278,10 +287,9 @@ class Estimates:
         capsule: object = batches.__arrow_c_stream__(requested_schema)
         return capsule
 
-    def plot(self) -> Plot:
+    def plot(self) -> Drawing:
         """Draw the picture, as notebooks show it."""
-        drawing: Plot = _format("html").Drawing(self.picture())
-        return drawing
+        return Drawing(self.picture())
 
     @property
     def suspicious(self) -> bool:

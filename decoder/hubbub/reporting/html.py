@@ -13,7 +13,6 @@ import base64
 import io
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
@@ -148,35 +147,9 @@ def as_text(result: Estimates) -> str:
     return file.getvalue().rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """Charts, one below the other; a notebook shows them."""
-
-    charts: Sequence[Chart]  # as data; their `header` and `rows` are the numbers
-
-    def __repr__(self) -> str:
-        """Return what screen readers read."""
-        return " ".join(
-            f"{chart.labels.title}: {chart.labels.description}" for chart in self.charts
-        )
-
-    def _repr_html_(self) -> str:
-        data = base64.b64encode(self.svg.encode("utf-8")).decode("ascii")
-        return Markup('<img alt="{}" style="max-width: 100%" src="{}">').format(
-            repr(self), f"data:image/svg+xml;base64,{data}"
-        )
-
-    @property
-    def svg(self) -> str:
-        """The drawing as SVG, in colours for light and for dark pages."""
-        return svg_of(self.charts).decode("utf-8")
-
-    def save(self, path: str | Path) -> None:
-        """Write the drawing to FILE.svg or FILE.png.
-
-        Raises `ValueError` if the name ends in something else. Raises `OSError` if it can't be
-        written.
-        """
-        if Path(path).suffix not in {".svg", ".png"}:
-            raise ValueError(f"{path}: must end in .svg or .png")
-        write_picture(Path(path), self.charts)
+def as_image(svg: str, words: str) -> str:
+    """Return a drawing as an image that a notebook shows."""
+    data = base64.b64encode(svg.encode("utf-8")).decode("ascii")
+    return Markup('<img alt="{}" style="max-width: 100%" src="{}">').format(
+        words, f"data:image/svg+xml;base64,{data}"
+    )

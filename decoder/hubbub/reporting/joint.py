@@ -25,15 +25,8 @@ from hubbub.inference import (
     TableAnalysis,
 )
 from hubbub.reporting.charts import Chart, HeatMap, IntervalChart, Labels
-from hubbub.reporting.estimates import (
-    Column,
-    Computed,
-    Estimates,
-    Finding,
-    Section,
-    Table,
-    table_of,
-)
+from hubbub.reporting.estimates import Column, Computed, Estimates, Section, Table, table_of
+from hubbub.reporting.findings import Finding
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
     Provenance,

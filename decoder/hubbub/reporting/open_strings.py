@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from hubbub.inference import AnomalyReport, OpenDecoding, RepeatSource
 from hubbub.protocol import TERMINATOR, counted
-from hubbub.reporting.estimates import Estimates, Finding, Level
+from hubbub.reporting.estimates import Estimates
+from hubbub.reporting.findings import Finding, Level
 from hubbub.reporting.strings import string_findings, strings_estimates
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import Provenance

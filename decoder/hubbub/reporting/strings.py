@@ -28,7 +28,6 @@ from hubbub.reporting.estimates import (
     Column,
     Computed,
     Estimates,
-    Finding,
     Line,
     Section,
     Table,
@@ -36,6 +35,7 @@ from hubbub.reporting.estimates import (
     as_facts,
     table_of,
 )
+from hubbub.reporting.findings import Finding
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,

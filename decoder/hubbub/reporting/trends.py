@@ -33,7 +33,6 @@ from hubbub.reporting.estimates import (
     Block,
     Column,
     Estimates,
-    Finding,
     Heading,
     Line,
     Page,
@@ -42,6 +41,7 @@ from hubbub.reporting.estimates import (
     Values,
     headings,
 )
+from hubbub.reporting.findings import Finding
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     BOOLEAN,

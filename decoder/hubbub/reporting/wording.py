@@ -39,9 +39,7 @@ from hubbub.reporting.estimates import (
     Block,
     Column,
     Estimates,
-    Finding,
     Heading,
-    Level,
     Line,
     Page,
     Section,
@@ -51,6 +49,7 @@ from hubbub.reporting.estimates import (
     table_of,
     warnings_in,
 )
+from hubbub.reporting.findings import Finding, Level
 from hubbub.reporting.text import visible
 from hubbub.storage import resolve, storage_errors
 

@@ -18,7 +18,6 @@ import html
 import http.client
 import json
 import math
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -76,7 +75,7 @@ def post_news(watch: WatchOptions, until: dt.date) -> list[str]:
             key = f"{result.report}/{result.day}"
             if key in sent.get(address, []):
                 continue
-            fault = _post_in_time(url, message_of(result, watch.level, watch.url))
+            fault = _post(url, message_of(result, watch.level, watch.url))
             if fault:
                 faults.append(f"{urlsplit(url).hostname}: {fault}; {key} will be sent again")
                 break
@@ -119,14 +118,6 @@ def _post(url: str, message: Mapping[str, Any]) -> str:
         return f"answered {error.code}"
     except (OSError, ValueError, http.client.HTTPException) as error:
         return f"not reached ({type(error).__name__})"
-
-
-def _post_in_time(url: str, message: Mapping[str, Any]) -> str:
-    outcome: list[str] = []
-    thread = threading.Thread(target=lambda: outcome.append(_post(url, message)), daemon=True)
-    thread.start()
-    thread.join(2 * _SECONDS)
-    return outcome[0] if outcome else "no answer in time"
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -12,14 +12,12 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hubbub.decoder.options import STORE
-from hubbub.inference import Correction, Estimand, Method
+from hubbub.decoder.options import CORRECTIONS, ESTIMANDS, METHODS, STORE
 from hubbub.protocol import JointType, MetricError, Registry, StringType, checks as check
 from hubbub.reporting import Level
 
@@ -37,7 +35,7 @@ _OPTIONS = (
     *_FILES, "where", "alpha", "correction", "method", "estimand", "extend", "alphabet",
     "min_reports", "reports_per_client", "rows", "detected_only",
 )  # fmt: skip
-_KEYS = ("metric", "days", "every", "split", *_OPTIONS)
+_KEYS = ("metric", "days", "split", *_OPTIONS)
 _TOP = (
     "metrics", "store", "output", "url", "at", "days", "catch_up", "looks", "level", "webhooks",
     "leave_out", "reports",
@@ -52,7 +50,6 @@ class ReportOptions:
     name: str
     metric: str
     days: int  # UTC days that a result is about, its own day the last
-    weekly: bool = False  # whether results are of Sundays alone
     split: str | None = None  # the dimension of which each value has a report of its own
     options: Mapping[str, Any] = field(default_factory=dict)  # other arguments of `decode_metric`
 
@@ -238,8 +235,6 @@ def _report(
         check.choice(f"{where}.metric", metric, tuple(registry))
     with faults.collected():
         days = check.integer(f"{where}.days", table.get("days", days), 1, MOST_DAYS)
-    with faults.collected():
-        every = check.choice(f"{where}.every", table.get("every", "day"), ("day", "week"))
     split = table.get("split")
     with faults.collected():
         if split is not None and metric in registry:
@@ -254,18 +249,7 @@ def _report(
     for key in _FILES:
         if key in options:
             options[key] = _beside(folder, f"{where}.{key}", options[key])
-    return ReportOptions(name, metric, days, every == "week", split, options)
-
-
-def _rate(where: str, value: object) -> None:
-    check.positive(where, value)
-    if check.share(where, value) == 1:
-        raise MetricError.of(where, value, "between 0 and 1")
-
-
-def _at_least_one(where: str, value: object) -> None:
-    if check.positive(where, value) < 1:
-        raise MetricError.of(where, value, "a number from 1 on")
+    return ReportOptions(name, metric, days, split, options)
 
 
 def _where(where: str, value: object) -> None:
@@ -276,20 +260,16 @@ def _where(where: str, value: object) -> None:
             check.text(f"{where}.{name}", each)
 
 
-def _words(of: type[StrEnum]) -> Callable[[str, Any], object]:
-    return partial(check.choice, choices=tuple(each.value for each in of))
-
-
 _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "where": _where,
-    "alpha": _rate,
-    "correction": _words(Correction),
-    "method": _words(Method),
-    "estimand": _words(Estimand),
+    "alpha": check.probability,
+    "correction": partial(check.choice, choices=CORRECTIONS),
+    "method": partial(check.choice, choices=METHODS),
+    "estimand": partial(check.choice, choices=ESTIMANDS),
     "extend": check.text,
     "alphabet": check.text,
     "min_reports": partial(check.integer, low=1, high=10**12),
-    "reports_per_client": _at_least_one,
+    "reports_per_client": check.positive,
     "rows": partial(check.integer, low=1, high=10**6),
     "detected_only": check.boolean,
 }

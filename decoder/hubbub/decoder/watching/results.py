@@ -188,13 +188,3 @@ def _no_result(path: Path) -> WatchError:
     return WatchError(
         f"{path}: isn't a result. Remove it; the next run makes it again if `catch_up` reaches it"
     )
-
-
-def due_results(
-    folder: Path, reports: Collection[str], since: dt.date, until: dt.date
-) -> Iterator[Result]:
-    """Yield the newest result of each report, whose names have no slices, unless it is older."""
-    for report in reports_in(folder, reports):
-        kept = [day for day in days_of(folder, report, until) if day >= since]
-        if kept:
-            yield read_result(folder, report, kept[-1])

@@ -27,7 +27,6 @@ from hubbub.decoder.watching.results import (
     Result,
     WatchError,
     days_of,
-    due_results,
     names_of,
     read_result,
     reports_in,
@@ -39,7 +38,6 @@ from hubbub.reporting import Estimates, Finding, Level, Page, registry_ends
 from hubbub.storage import values_of
 
 _ONE_DAY = dt.timedelta(days=1)
-_SUNDAY = 6
 _NAMED = 3  # changes on the page of all days together, which has a link to them all
 
 
@@ -85,8 +83,6 @@ def make_due(
     for report in watch.reports:
         for back in reversed(range(watch.catch_up)):
             day = until - back * _ONE_DAY
-            if report.weekly and day.weekday() != _SUNDAY:
-                continue
             try:
                 for name, where in _parts(watch, report, day):
                     if (result := _make(watch, report, name, where, day, note)) is not None:
@@ -257,11 +253,10 @@ def _undecodable(metric: Metric, why: str) -> Estimates:
 
 
 def worst_news(watch: WatchOptions, until: dt.date) -> Level:
-    """Return the highest level of the newest results' news; of weekly ones the last Sunday's."""
-    weekly = {report.name for report in watch.reports if report.weekly}
-    daily = {report.name for report in watch.reports} - weekly
+    """Return the highest level of the news of results of a UTC day."""
     results = (
-        *due_results(watch.output, daily, until, until),
-        *due_results(watch.output, weekly, until - 6 * _ONE_DAY, until),
+        read_result(watch.output, report, until)
+        for report in reports_in(watch.output, watch.names)
+        if until in days_of(watch.output, report)
     )
     return max((each.level for result in results for each in result.news), default=Level.FACT)
