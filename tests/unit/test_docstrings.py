@@ -60,5 +60,4 @@ def test_what_users_call_most_has_examples():
         "hubbub.protocol.registry",
         "hubbub.release.dataset",
         "hubbub.reporting.estimates",
-        "hubbub.reporting.trends",
     } <= set(modules_with_examples())

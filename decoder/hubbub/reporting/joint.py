@@ -212,7 +212,7 @@ def _cells_table(decoding: JointDecoding, limit: int) -> Table:
             "q_value": cells.q_value[rows],
         },
         ["yes" if each else "" for each in cells.detected[rows].tolist()],
-        (("refit", "{refit:.3%}"), ("q", "{q_value:.1e}")),
+        (("refit", "{refit:.2%}"), ("q", "{q_value:.1e}")),
         len(order),
     )
 
@@ -235,12 +235,11 @@ def _departures_tables(
         "expected": residuals.expected[cells],
         "points": 100 * residuals.residual[cells],
         "give_or_take": 100 * Z_CONFIDENCE * residuals.std_error[cells],
-        "q": residuals.q_value[cells],
     }
     shown = [
-        ("share", "{share:.3%}"),
-        ("if independent", "{expected:.3%}"),
-        ("difference, points", "{points:+.3f} ± {give_or_take:.3f}"),
+        ("share", "{share:.2%}"),
+        ("if independent", "{expected:.2%}"),
+        ("difference, points", "{points:+.2f} ± {give_or_take:.2f}"),
     ]
     if len(decoding.fields) == 2:
         row, column = np.unravel_index(cells, estimates.shape)
@@ -255,7 +254,7 @@ def _departures_tables(
         "Departures from independence, surest first",
         _names(decoding, decoding.rows[cells]),
         numbers,
-        (*shown, ("q", "{q:.1e}")),
+        shown,
         heads=tuple(each.name for each in decoding.fields),
         n_rows=len(order),
     )

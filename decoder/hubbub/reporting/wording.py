@@ -226,8 +226,8 @@ def share_table(
         names,
         numbers,
         (
-            ("share", "{proportion:.3%}"),
-            (INTERVAL, "{prop_low:.3%} … {prop_high:.3%}"),
+            ("share", "{proportion:.2%}"),
+            (INTERVAL, "{prop_low:.2%} … {prop_high:.2%}"),
             ("reports", "{count:,.0f}"),
             *more,
         ),

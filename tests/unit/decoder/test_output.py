@@ -299,4 +299,4 @@ def test_candidates_that_cant_be_told_apart_are_rows_of_one_group_and_one_line_f
     assert [line.rpartition(",")[2] for line in lines] == ["group", "a", "", "a", "a"]
     shown = rendered.shown(strings_estimates(decoding))
     assert "a (or c, d)" in shown
-    assert shown.count("30.000%") == 1
+    assert shown.count("30.00%") == 1
