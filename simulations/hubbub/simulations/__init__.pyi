@@ -64,9 +64,4 @@ from hubbub.simulations.populations import (
     made_up as made_up,
     population_of_file as population_of_file,
 )
-from hubbub.simulations.result import (
-    SimulationResult as SimulationResult,
-    cell as cell,
-    estimates_chart as estimates_chart,
-)
 from hubbub.simulations.watched import BROKEN as BROKEN, run_watched_release as run_watched_release
