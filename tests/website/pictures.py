@@ -10,20 +10,30 @@ _WIDTH, _ROW, _LEFT = 640, 34, 190
 _FULL = _WIDTH - _LEFT - 90
 
 
-def _bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
-    """Return horizontal bars, one per row: a label, a part of the whole width, a text behind it."""
+def _bars(title: str, rows: Sequence[tuple[str, float, str]], errors: Sequence[float] = ()) -> str:
+    """Return horizontal bars, one per row: a label, a part of the whole width, a text behind it.
+
+    errors: Standard errors of the parts, each drawn as a line about the bar's end.
+    """
     height = _ROW * len(rows) + 8
     parts = [
         f'<svg role="img" aria-label="{title}" viewBox="0 0 {_WIDTH} {height}" class="bars">',
     ]
     for i, (label, part, text) in enumerate(rows):
         middle = _ROW * i + _ROW // 2 + 4
+        error = errors[i] if errors else 0.0
         parts.append(
             f'<text x="{_LEFT - 8}" y="{middle + 5}" text-anchor="end">{label}</text>'
             f'<rect x="{_LEFT}" y="{middle - 10}" width="{part * _FULL:.1f}" height="20" '
             'fill="#00897b" opacity="0.75" />'
-            f'<text x="{_LEFT + part * _FULL + 8:.1f}" y="{middle + 5}">{text}</text>'
+            f'<text x="{_LEFT + (part + error) * _FULL + 8:.1f}" y="{middle + 5}">{text}</text>'
         )
+        if error:
+            ends = [_LEFT + max(part + side * error, 0) * _FULL for side in (-1, 1)]
+            parts.append(
+                f'<line x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{middle}" y2="{middle}" '
+                'stroke="currentColor" />'
+            )
     return "".join(parts) + "</svg>\n"
 
 
@@ -68,12 +78,16 @@ def peers() -> str:
     """Return which part of the names that decoders find among 1,000 candidates are false."""
     with PEERS.open(encoding="utf-8") as file:
         found = [row for row in csv.DictReader(file) if row["reports of"] == "1,000 candidates"]
-    rows = []
+    rows, errors = [], []
     for row in found:
-        right, false = int(row["right"]), int(row["false"])
-        words = f"{false} of {right + false} false"
+        right, _ = map(float, row["right"].split(" ± "))
+        false, error = map(float, row["false"].split(" ± "))
+        words = f"{false:.1f} ± {error:.1f} of {right + false:.1f} false"
         rows.append((row["decoder"], false / (right + false), words))
-    return _bars("False names among those found, of 1,000 candidates of which 100 are there", rows)
+        errors.append(error / (right + false))
+    return _bars(
+        "False names among those found, of 1,000 candidates of which 100 are there", rows, errors
+    )
 
 
 PICTURES: dict[str, Callable[[], str]] = {
