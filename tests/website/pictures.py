@@ -74,14 +74,20 @@ def crowd() -> str:
     return _bars("Smallest share that is found among 100,000 candidates at epsilon 2", rows)
 
 
+def _measured(cell: str) -> tuple[float, float]:
+    """Return a cell's mean and standard error, 0 if it rests on a single run."""
+    mean, _, error = cell.partition(" ± ")
+    return float(mean), float(error or 0)
+
+
 def peers() -> str:
     """Return which part of the names that decoders find among 1,000 candidates are false."""
     with PEERS.open(encoding="utf-8") as file:
         found = [row for row in csv.DictReader(file) if row["reports of"] == "1,000 candidates"]
     rows, errors = [], []
     for row in found:
-        right, _ = map(float, row["right"].split(" ± "))
-        false, error = map(float, row["false"].split(" ± "))
+        right, _ = _measured(row["right"])
+        false, error = _measured(row["false"])
         words = f"{false:.1f} ± {error:.1f} of {right + false:.1f} false"
         rows.append((row["decoder"], false / (right + false), words))
         errors.append(error / (right + false))
