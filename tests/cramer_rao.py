@@ -9,7 +9,6 @@ import numpy as np
 from scipy import linalg
 
 from hubbub.inference import (
-    GROUPED_BITS,
     FloatArray,
     PackedReports,
     PositionArray,
@@ -18,6 +17,8 @@ from hubbub.inference import (
     UndecodableError,
 )
 from hubbub.protocol import RapporParams
+
+MOST_BITS = 16
 
 
 def expected_reports(
@@ -30,22 +31,22 @@ def expected_reports(
     total: Reports, in cohorts of equal size.
     Raises UndecodableError: If a report has more than 16 bits.
     """
-    if params.k > GROUPED_BITS:
+    if params.k > MOST_BITS:
         raise UndecodableError(
-            f"k = {params.k}: too many possible reports; expected at most {GROUPED_BITS} bits"
+            f"k = {params.k}: too many possible reports; expected at most {MOST_BITS} bits"
         )
     width = params.k // 8
     every = np.arange(2**params.k, dtype="<u4")[:, None].view(np.uint8)[:, :width]
     bits = np.tile(every, (params.m, 1))
     starts = np.arange(params.m + 1, dtype=np.int64) * len(every)
     empty = PackedReports(params, starts, bits, np.zeros(len(bits)), total)
-    components = ReportMixture(empty, members, threads=1).components
+    mixture = ReportMixture(empty, members)
     ones = np.bitwise_count(every).sum(axis=1, dtype=np.int64)
     unset = total / params.m * params.p_star**ones * (1 - params.p_star) ** (params.k - ones)
     no_weight = np.zeros(len(every))
     copies = np.concatenate(
         [
-            unset * (shares @ components.densities(ReportBlock(cohort, every, no_weight)))
+            unset * (shares @ mixture.densities(ReportBlock(cohort, every, no_weight)))
             for cohort in range(params.m)
         ]
     )

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from factories import make_metric, make_params
-from hubbub.decoder.engines import Engine
+from hubbub.decoder.engines import Engine, Task, plan_tasks
 from hubbub.decoder.reports import StoredReports, load_reports
-from hubbub.decoder.tasks import Task, plan_tasks
 from hubbub.inference.counts import CohortCounts
 from hubbub.storage import (
     MetricVersion,

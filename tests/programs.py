@@ -34,7 +34,7 @@ _IMPORTED = [
     "hubbub.collector.cli.service",
     "hubbub.collector.serving.server",
     "hubbub.decoder.cli.decode",
-    "hubbub.decoder.metric_types.strings",
+    "hubbub.decoder.type_decoder",
     "hubbub.storage.backup",
     "hubbub.storage.sqlite",
     "jinja2",

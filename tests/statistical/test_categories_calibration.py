@@ -72,14 +72,9 @@ def test_intervals_hold_the_truth_in_95_of_100(case):
 
 
 @pytest.mark.parametrize("case", [ordinal(12, 1_000, LOOSE), ordinal(60, 20_000, PAPER)])
-def test_quantiles_and_means_of_buckets_are_held_at_least_as_often(case):
+def test_quantiles_of_buckets_are_held_at_least_as_often(case):
     """Buckets are coarse, so more than 95% is right; P(false alarm) <= 1e-6 at 94%."""
-    measured = measure(case)
-    for name in ("quantiles", "mean_bounds"):
-        assert bounds(measured[name])[1] >= 0.94, name
-    low, high = bounds(measured["mean"])
-    assert low <= 0.97
-    assert high >= 0.93
+    assert bounds(measure(case)["quantiles"])[1] >= 0.94
 
 
 @pytest.mark.parametrize("case", [enum(4, 1_000, LOOSE), enum(20, 20_000, PAPER)])

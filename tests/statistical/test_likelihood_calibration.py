@@ -51,7 +51,7 @@ def runs(case: StringsCase, n: int) -> Iterator[tuple[CollectedCounts, Likelihoo
     for seed in range(n):
         records, run = case.collect_reports(seed)
         reports, candidates = pack([records], case.params), hashed(run.candidates, case.params)
-        yield run, fit_reports(reports, even, candidates, threads=1)
+        yield run, fit_reports(reports, even, candidates)
 
 
 def by_name(case: StringsCase) -> str:
@@ -104,7 +104,7 @@ def test_errors_are_the_smallest_possible(params):
         positions = distinct_positions(bit_positions(run.candidates, params), params)
         true = np.concatenate([[0.0], run.truth])
         expected = expected_reports(params, positions, true, case.reports)
-        bound = error_bound(ReportMixture(expected, positions, 1), true)[1:]
+        bound = error_bound(ReportMixture(expected, positions), true)[1:]
         squares.append(((found.shares.share - run.truth) / bound) ** 2)
         refit_squares.append(((found.constrained_share - run.truth) / bound) ** 2)
     assert 0.79 < np.sqrt(np.mean(squares)) < 1.05 + 4 * 0.053

@@ -8,14 +8,10 @@ Whatever a reader must know of a list, such as repeats that were left out, is re
 
 from __future__ import annotations
 
-import glob
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from itertools import pairwise
 from pathlib import PurePath
 from typing import IO, Any, NamedTuple
 
@@ -35,9 +31,8 @@ from hubbub.inference import (
     string_offsets,
 )
 from hubbub.protocol import MAX_VALUE_BYTES, Metric, Option, OptionError, RapporParams
-from hubbub.reporting import Source, file_source, files_source, strings_source
+from hubbub.reporting import Source, file_source, strings_source
 from hubbub.storage import (
-    Location,
     StorageError,
     open_parquet,
     open_unpacked,
@@ -88,48 +83,6 @@ def read_pieces(path: str) -> Iterator[Piece]:
             yield from _lines_of(path, file)
 
 
-def list_files(address: str) -> list[str]:
-    """Return the files of a list by name: a file, "-", a folder, a pattern ("lists/part-*.gz").
-
-    In a folder those count whose names begin with neither "." nor "_"; in object storage only the
-    last part of an address may be a pattern. Raises `CandidateError` if there is no file, or the
-    storage fails.
-    """
-    if not is_in_parts(address):
-        return [address]
-    location = resolve(address)
-    with readable(address):
-        if location.is_folder():
-            names = [name for name in _file_names(location) if name[0] not in "._"]
-            files = sorted(str(location / name) for name in names)
-        elif location.is_local:
-            # A pattern may begin anywhere.
-            found = glob.glob(str(location))  # noqa: PTH207
-            files = sorted(each for each in found if resolve(each).size() is not None)
-        else:
-            names = [name for name in _file_names(location.parent) if name[0] != "."]
-            matching = [name for name in names if fnmatchcase(name, location.name)]
-            files = sorted(str(location.parent / name) for name in matching)
-    if not files:
-        raise CandidateError(
-            f"candidates {address}: no file; expected files whose names begin with neither . nor _"
-        )
-    return files
-
-
-def _file_names(folder: Location) -> list[str]:
-    return [file.name for file in folder.files(recursive=False)]
-
-
-def is_in_parts(address: str) -> bool:
-    """Say whether an address stands for the files of a folder or of a pattern."""
-    location = resolve(address)
-    with readable(address):
-        return location.is_folder() or (
-            any(letter in address for letter in "*?[") and not location.exists()
-        )
-
-
 def _lines_of(path: str, file: IO[bytes]) -> Iterator[Piece]:
     """Yield the lines of text, some thousands at a time; otherwise as `read_pieces`."""
     first, rest, mark = 1, b"", _BYTE_ORDER_MARK
@@ -166,7 +119,8 @@ def _rows_of(path: str) -> Iterator[Piece]:
                     raise CandidateError(
                         f"candidates {path}: row {row}, column {column}: is null; expected a string"
                     )
-                yield Piece(_encoded(pa, values), path, "row", first)
+                encoded = values.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
+                yield Piece(encoded, path, "row", first)
                 first += batch.num_rows
     except pa.ArrowException as error:
         raise NotParquetError(str(error)) from error
@@ -197,19 +151,6 @@ def _is_text(pa: Any, kind: Any) -> bool:
     )
 
 
-def _encoded(pa: Any, values: Any) -> list[bytes]:
-    """Return the bytes of an Arrow array of strings, without a detour through Python's."""
-    values = values.cast(pa.large_string())
-    if not len(values):
-        return []
-    _, ends, data = values.buffers()
-    offsets = np.frombuffer(ends, dtype=np.int64)[values.offset :][: len(values) + 1]
-    start = int(offsets[0])
-    blob = bytes(memoryview(data)[start : int(offsets[-1])]) if data else b""
-    bounds = (offsets - start).tolist()
-    return [blob[a:b] for a, b in pairwise(bounds)]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateList:
     """Distinct candidates in the order of the file."""
@@ -233,45 +174,28 @@ def read_list(path: str) -> CandidateList:
     no client could report: not UTF-8, or too long.
     """
     table = _TableInMaking()
-    for file in list_files(path):
-        before = table.given
-        # The lambda is called in this round alone.
-        with readable(file, lambda: table.given - before):  # noqa: B023
-            for piece in read_pieces(file):
+    try:
+        with storage_errors(resolve(path)):
+            for piece in read_pieces(path):
                 canonical = canonical_forms(piece.encoded, piece.place)
                 table.add(canonical, hash_words(canonical))
+    except StorageError as error:
+        raise CandidateError(f"candidates {error}") from error
+    except (OSError, EOFError, zlib.error, NotParquetError) as error:
+        after = f" after {_unit(path)} {table.given}" if table.given else ""
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        kinds = {PARQUET: "a Parquet file", ".gz": "gzip"}
+        expected = kinds.get(PurePath(path).suffix, "a file or pipe")
+        raise CandidateError(
+            f"candidates {path}: can't be read{after}: {reason}; expected {expected}"
+        ) from error
     if not table.given:
-        raise no_string(path)
+        raise CandidateError(f"candidates {path}: empty; expected one string per {_unit(path)}")
     return table.finished()
-
-
-def no_string(address: str) -> CandidateError:
-    """Return the error of a list without strings."""
-    return CandidateError(f"candidates {address}: empty; expected one string per {_unit(address)}")
 
 
 class NotParquetError(Exception):
     """A file isn't Parquet, or is damaged."""
-
-
-@contextmanager
-def readable(path: str, given: Callable[[], int] = lambda: 0) -> Iterator[None]:
-    """Raise a CandidateError where a file can't be read on, after `given()` strings."""
-    try:
-        with storage_errors(resolve(path)):
-            yield
-    except StorageError as error:
-        raise CandidateError(f"candidates {error}") from error
-    except (OSError, EOFError, zlib.error, NotParquetError) as error:
-        raise _unreadable(path, error, given()) from error
-
-
-def _unreadable(path: str, error: BaseException, given: int) -> CandidateError:
-    after = f" after {_unit(path)} {given}" if given else ""
-    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-    kinds = {PARQUET: "a Parquet file", ".gz": "gzip"}
-    expected = kinds.get(PurePath(path).suffix, "a file or pipe")
-    return CandidateError(f"candidates {path}: can't be read{after}: {reason}; expected {expected}")
 
 
 class _TableInMaking:
@@ -444,8 +368,6 @@ def candidate_sources(options: DecodeOptions, lists: CandidateLists) -> list[Sou
 def _source(role: str, listed: CandidateInput, strings: Sequence[str]) -> Source:
     if isinstance(listed, tuple):
         return strings_source(role, strings, "a list")
-    if is_in_parts(listed):
-        return files_source(role, resolve(listed).name, list_files(listed))
     return file_source(role, listed) if _is_file(listed) else strings_source(role, strings)
 
 

@@ -1,4 +1,7 @@
-"""Where pure tasks run: this machine's threads, or Dask's workers.
+"""Files of reports -> tasks -> counts, by this machine's threads or Dask's workers.
+
+A task is some row groups of one file, so it never spans days; its counts add up. Invariants: each
+row of the planned files is in exactly one task, and an export's files never change.
 
     with open_engine("dask", "tcp://host:8786") as engine:
         for counts in engine.map(count_task, params, tasks):
@@ -19,6 +22,7 @@ can run code in it.
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib
 import logging
 import os
@@ -27,15 +31,38 @@ import pkgutil
 import platform
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from importlib.metadata import version
-from typing import Any, Protocol, TypeVar
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from hubbub.inference import DecoderError, cores
-from hubbub.protocol import Option, OptionError
+import numpy as np
+from numpy.typing import NDArray
+
+from hubbub.decoder.options import ENGINES, LOCAL
+from hubbub.inference import AnomalyDetector, DecoderError, cores
+from hubbub.protocol import (
+    Columns,
+    KeptCounts,
+    Option,
+    OptionError,
+    RapporParams,
+    keep_columns,
+    keep_none,
+    repeat_keys,
+    sample_step,
+)
+from hubbub.storage import (
+    Location,
+    ReportFile,
+    ReportFileError,
+    read_columns,
+    require_reports,
+    row_groups,
+)
 
 
 class EngineError(DecoderError):
@@ -46,8 +73,6 @@ _Shared = TypeVar("_Shared")
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
-LOCAL = "local"
-ENGINES = (LOCAL, "dask")
 AHEAD = 3  # tasks of each thread: one runs, and more are there when it ends
 
 
@@ -154,7 +179,7 @@ class DaskEngine:
     def map(
         self, work: Callable[[Any, Any], _Result], shared: Any, tasks: Sequence[Any]
     ) -> Iterator[_Result]:
-        """Yield results in the order of tasks, which may be what `keep` returned; see `Engine`."""
+        """Yield results in the order of tasks; see `Engine`."""
         under_way: deque[Any] = deque()
         try:
             submit = self._submitter(work, shared)
@@ -168,24 +193,11 @@ class DaskEngine:
             for future in under_way:
                 future.release()
 
-    def keep(
-        self, make: Callable[[Any, Any], object], shared: Any, tasks: Sequence[Any]
-    ) -> list[Any]:
-        """Let workers keep `make(shared, task)` of each task; `map` takes them as tasks.
-
-        They stay where they were made, in memory or on the worker's disk; what is lost with a
-        worker is made again.
-        """
-        return list(map(self._submitter(make, shared), tasks))
-
     def _submitter(self, work: Callable[[Any, Any], object], shared: Any) -> Callable[[Any], Any]:
         held = self._client.submit(_held, pickle.dumps(partial(work, shared)), pure=False)
-
-        def submit(task: Any) -> Any:
-            given = task if hasattr(task, "key") else pickle.dumps(task)  # futures have keys
-            return self._client.submit(_run, _own_version(), held, given, pure=False)
-
-        return submit
+        return lambda task: self._client.submit(
+            _run, _own_version(), held, pickle.dumps(task), pure=False
+        )
 
     def _workers(self) -> dict[str, int]:
         found = self._client.scheduler_info(n_workers=-1)["workers"]
@@ -226,8 +238,8 @@ def _held(packed: bytes) -> bytes:
     return packed
 
 
-def _run(expected: str, packed: bytes, task: Any) -> object:
-    """Do one task in a worker: bytes to unpickle, or what was kept.
+def _run(expected: str, packed: bytes, task: bytes) -> object:
+    """Do one task in a worker.
 
     It unpickles only what is meant for its own version: what Dask can't unpickle ends the worker.
     """
@@ -237,7 +249,7 @@ def _run(expected: str, packed: bytes, task: Any) -> object:
             f"{expected}: install the same on both"
         )
     call = _unpacked(packed)
-    return call(pickle.loads(task) if isinstance(task, bytes) else task)  # noqa: S301 - as above
+    return call(pickle.loads(task))  # noqa: S301 - as below
 
 
 @lru_cache(maxsize=1)  # a worker gets many tasks of the same work
@@ -310,3 +322,94 @@ def _explained(error: Exception) -> EngineError:
             "and the decoder's packages: pip install 'hubbub[dask]'"
         )
     return EngineError(f"--engine dask: {type(error).__name__}: {text.strip().splitlines()[0]}")
+
+
+TASK_REPORTS = 2**21
+"""Reports from which on a task is large enough: about a tenth of a second's work."""
+
+
+class Task(NamedTuple):
+    """Some row groups of a file."""
+
+    path: Location
+    first_row_group: int  # both included
+    last_row_group: int
+    day: dt.date | None  # whose reports they are; None of a file that names no day
+    first_report: int  # how many reports earlier tasks have
+    reports: int
+
+
+class CountSettings(NamedTuple):
+    """The settings that all tasks of a decoding share."""
+
+    params: RapporParams
+    step: int  # between how many reports one is looked at for being equal to others
+
+
+class TaskCounts(NamedTuple):
+    """The counts and keys of a task's reports."""
+
+    kept: KeptCounts
+    keys: NDArray[np.uint64]  # `repeat_keys` of the reports that are looked at
+
+
+def plan_tasks(files: Iterable[ReportFile], task_reports: int = TASK_REPORTS) -> list[Task]:
+    """Cut files into tasks, in order; one with `task_reports` gets no more row groups."""
+    tasks: list[Task] = []
+    planned = 0
+    for file in files:
+        where, day = _absolute(file.path), file.partition and file.partition.day
+        groups = row_groups(where)
+        require_reports(file, sum(groups))
+        first = reports = 0
+        for group, rows in enumerate(groups):
+            reports += rows
+            if reports >= task_reports or group == len(groups) - 1:
+                tasks.append(Task(where, first, group, day, planned, reports))
+                planned += reports
+                first, reports = group + 1, 0
+    return tasks
+
+
+def _absolute(location: Location) -> Location:
+    if not location.is_local:
+        return location
+    return Location("", PurePosixPath(Path(location.path).absolute()))
+
+
+def count_task(settings: CountSettings, task: Task) -> TaskCounts:
+    """Count a task's reports.
+
+    Raises `ReportFileError` if the file holds anything but reports of the parameters, or is gone.
+    """
+    params, step = settings
+    kept, keys, done = keep_none(params), [np.empty(0, dtype=np.uint64)], 0
+    for reports in read_task(task, params):
+        kept += keep_columns(reports, params)
+        keys.append(repeat_keys(reports, -(task.first_report + done) % step, step))
+        done += reports.reports
+    return TaskCounts(kept, np.concatenate(keys))
+
+
+def read_task(task: Task, params: RapporParams) -> Iterator[Columns]:
+    """Yield a task's reports, some megabytes at a time (raises as `count_task`)."""
+    groups, done = range(task.first_row_group, task.last_row_group + 1), 0
+    for reports in read_columns(task.path, params.k, params.m, groups):
+        yield reports
+        done += reports.reports
+    if done != task.reports:
+        raise ReportFileError(f"{task.path}: {done} rows in row groups of {task.reports}")
+
+
+def count_tasks(
+    engine: Engine | None,
+    tasks: Sequence[Task],
+    params: RapporParams,
+    detector: AnomalyDetector | None = None,
+) -> Iterator[KeptCounts]:
+    """Yield the counts of each task, in order; the detector sees what tasks saw."""
+    settings = CountSettings(params, sample_step(sum(task.reports for task in tasks)))
+    for found in (engine or LocalEngine()).map(count_task, settings, tasks):
+        if detector:
+            detector.take(found.kept, found.keys)
+        yield found.kept

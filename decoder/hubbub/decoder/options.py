@@ -16,7 +16,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict
 
-from hubbub.decoder.engines import LOCAL
 from hubbub.protocol import Missing, Option, OptionError
 
 STORE = "sqlite:///hubbub.db"
@@ -45,6 +44,8 @@ FilePath = str | PathLike[str]
 StringsOrFile = FilePath | Iterable[str]
 
 
+LOCAL = "local"
+ENGINES = (LOCAL, "dask")
 METHODS = ("auto", "likelihood", "regression")  # `hubbub.inference.likelihood.choice.Method`
 CORRECTIONS = ("bh", "bonferroni")  # `hubbub.inference.testing.multiple_testing.Correction`
 ESTIMANDS = ("population", "reports")  # `hubbub.inference.repeated_reports.Estimand`
@@ -84,7 +85,7 @@ class DecodeOptions:
     looks: int = 1
     detected_only: bool = False  # whether rows of what isn't detected are left out
     rows: int = 40  # most rows that a terminal shows
-    engine: str = LOCAL  # one of `hubbub.decoder.engines.ENGINES`
+    engine: str = LOCAL  # one of `ENGINES`
     master: str | None = None  # where the engine's scheduler is; None: on this machine
 
     @classmethod

@@ -32,7 +32,6 @@ from hubbub.protocol import (
     OTHER,
     UNARY,
     Metric,
-    MetricType,
     Option,
     OptionError,
     ParameterError,
@@ -221,7 +220,7 @@ def decode(
                     engine,
                     by_day=one.by_day,
                     min_reports=one.min_reports,
-                    spool_for=choice.spool_for if choice else lambda _total, _counted: None,
+                    keeps_whole=choice.keeps_whole if choice else lambda _total, _counted: False,
                     progress=update,
                 )
             origin = provenance_of(one, metric, lists, reports) if provenance else None
@@ -345,7 +344,7 @@ def note_warnings(estimates: Estimates, observer: Observer) -> None:
             observer.note(finding.labelled)
 
 
-def check_type(decoder: TypeDecoder[MetricType], metric: Metric, options: DecodeOptions) -> None:
+def check_type(decoder: TypeDecoder, metric: Metric, options: DecodeOptions) -> None:
     """Raise OptionError for options that make no sense for the metric's type."""
     decoder.check(metric, options)
     if options.reports_per_client is not None and metric.one_time:

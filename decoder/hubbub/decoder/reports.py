@@ -1,49 +1,36 @@
 """Sources of reports -> counts: a store, an export, a file of reports, a file of counts.
 
 `open_source` names a source, `count` reads it; a database and an exported directory answer the same
-questions. Files are counted by an engine, task by task, and kept whole by its workers if they are
-many. Records of a database are counted on all cores while they are read, in pieces of four
-megabytes. Invariants: a source with fewer reports than are needed is refused, whoever asks; neither
-counts nor the detector's sample depend on the number of threads, or on the way in which reports
-come.
+questions. Files are counted by an engine, task by task. Invariants: a source with fewer reports
+than are needed is refused, whoever asks; neither counts nor the detector's sample depend on the
+engine, or on the way in which reports come.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter, deque
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from concurrent.futures import Future, ThreadPoolExecutor
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
-from operator import add
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from hubbub.decoder.engines import Engine
+from hubbub.decoder.engines import Engine, Task, count_tasks, plan_tasks, read_task
 from hubbub.decoder.options import STORE, DecodeOptions, described
-from hubbub.decoder.tasks import Task, count_tasks, distribute, is_distributed, plan_tasks
 from hubbub.inference import (
-    IN_MEMORY,
     AnomalyDetector,
     AnomalyReport,
-    RawReports,
-    ReportSpool,
+    PackedReports,
     UndecodableError,
     check_whole,
-    cores,
     count_records,
+    pack,
 )
 from hubbub.inference.counts import CohortCounts, empty_counts
-from hubbub.protocol import KeptCounts, Metric, RapporParams, Records, record_width
+from hubbub.protocol import KeptCounts, Metric, RapporParams, Records, interleaved, record_width
 from hubbub.storage import (
     SCHEME,
     SCHEMES,
@@ -64,20 +51,14 @@ from hubbub.storage import (
     export_of,
     partition_of,
     read_counts_file,
-    read_records,
     require_reports,
     resolve,
-    row_groups,
 )
 
-if TYPE_CHECKING:
-    from hubbub.storage import SliceSizes
-
-_PIECE_BYTES = 2**22  # of reports: some milliseconds' counting, far above the cost of a hand-over
-_PIECES_A_THREAD = 3  # enough that none waits for the reader; they are what memory is used for
+_PIECE_BYTES = 2**22  # of reports: some milliseconds' counting, far above the cost of a call
 _EXPORTED = "metric="  # begins a folder of every file that an export wrote
-SpoolFor = Callable[[int, dt.date | None], ReportSpool | None]
-"""From the number of reports to what keeps them; None if they aren't needed whole.
+KeepsWhole = Callable[[int, dt.date | None], bool]
+"""From the number of reports to whether they are kept whole.
 
 The second argument is the last day of which only counts are kept, if there is one; then there are
 no whole reports to be had. It may be called a second time, if that turns out later.
@@ -85,10 +66,9 @@ no whole reports to be had. It may be called a second time, if that turns out la
 
 
 class Counting:
-    """Counts the records that are added; a context, at whose end its threads end.
+    """Counts the records that are added, and shows them to the detector.
 
-    The detector and the spools get the same records; `progress` is called with the reports counted
-    so far, by the thread that adds records.
+    `progress` is called with the reports counted so far.
     """
 
     def __init__(
@@ -96,81 +76,46 @@ class Counting:
         params: RapporParams,
         *,
         detector: AnomalyDetector | None = None,
-        spools: Sequence[ReportSpool] = (),
         progress: Callable[[int], None] = lambda _done: None,
-        threads: int | None = None,
     ) -> None:
         self._params = params
         self._detector = detector
-        self._spools = spools
         self._progress = progress
-        self._threads = threads or cores()
-        self._size = max(1, _PIECE_BYTES // record_width(params.k)) * record_width(params.k)
         self._counts = empty_counts(params)
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._under_way: deque[tuple[Future[CohortCounts], Future[None] | None]] = deque()
-        self._counters = ThreadPoolExecutor(self._threads, "count")
-        self._looker = ThreadPoolExecutor(1, "look")  # one thread, so that it sees them in order
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._counters.shutdown(cancel_futures=True)
-        self._looker.shutdown(cancel_futures=True)
 
     def add(self, records: bytes) -> None:
-        """Take more records; wait if too many of them aren't counted yet.
+        """Take more records.
 
         Raises `UndecodableError` if they, or some added before, aren't whole records of the
         parameters.
         """
         check_whole(records, self._params)
-        for spool in self._spools:
-            spool.add(records)
         self._waiting.append(records)
         self._waiting_bytes += len(records)
-        if self._waiting_bytes >= self._size:
-            self._hand_over()
+        if self._waiting_bytes >= _PIECE_BYTES:
+            self._count()
 
     def add_counts(self, kept: KeptCounts) -> None:
         """Take the counts that are kept of forgotten reports."""
         _check_shape(kept, self._params)
         self._counts += kept.counts
         if self._detector:
-            self._looker.submit(self._detector.add_counts, kept).result()
+            self._detector.add_counts(kept)
         self._progress(self._counts.total)
-
-    def keep_none(self) -> None:
-        """Let the spools have no more records: they aren't needed whole after all."""
-        self._spools = ()
 
     def result(self) -> CohortCounts:
         """Return the counts of all that was added (raises as `add`)."""
-        self._hand_over()
-        while self._under_way:
-            self._collect()
+        self._count()
         return self._counts
 
-    def _hand_over(self) -> None:
-        records = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
+    def _count(self) -> None:
+        records = b"".join(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
-        for start in range(0, len(records), self._size):
-            piece, look = records[start : start + self._size], None
-            if self._detector:
-                seen = Records(record_width(self._params.k), piece)
-                look = self._looker.submit(self._detector.add, seen)
-            counting = self._counters.submit(count_records, piece, self._params)
-            self._under_way.append((counting, look))
-            if len(self._under_way) > _PIECES_A_THREAD * self._threads:
-                self._collect()
-
-    def _collect(self) -> None:
-        counting, look = self._under_way.popleft()
-        self._counts += counting.result()
-        if look:
-            look.result()
+        self._counts += count_records(records, self._params)
+        if self._detector:
+            self._detector.add(Records(record_width(self._params.k), records))
         self._progress(self._counts.total)
 
 
@@ -189,11 +134,11 @@ class CountedReports:
     counts: CohortCounts  # of all of them together
     # None if not looked for, or if there were only counts.
     anomalies: AnomalyReport | None = None
-    whole: RawReports | None = None  # the whole reports, if they were kept
+    # The whole reports, if they were kept; day by day, those of days with enough of them.
+    whole: PackedReports | None = None
+    whole_by_day: Mapping[dt.date, PackedReports] = field(default_factory=dict)
     # Counts of each day with reports, in ascending order; empty if days weren't counted apart.
     by_day: Mapping[dt.date, CohortCounts] = field(default_factory=dict)
-    # The whole reports of each day with enough of them; empty if they weren't kept.
-    whole_by_day: Mapping[dt.date, RawReports] = field(default_factory=dict)
     # How many reports each day has; empty if that isn't known.
     day_sizes: Mapping[dt.date, int] = field(default_factory=dict)
 
@@ -265,7 +210,7 @@ async def load_reports(
     min_reports: int = 1,
     engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
-    spool_for: SpoolFor = lambda _total, _counted: None,
+    keeps_whole: KeepsWhole = lambda _total, _counted: False,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> CountedReports:
     """Count a metric's stored reports, by the engine where they are files.
@@ -274,25 +219,17 @@ async def load_reports(
     aren't kept whole. Raises `StoreError` if the store can't be read, or its reports were made with
     other parameters; `EngineError` if the engine fails; `UndecodableError` if there are none.
     """
-    key, least = MetricVersion(metric.name, metric.version), min_reports if by_day else None
+    least = min_reports if by_day else None
     async with open_reader(source, metric) as store:
-        total = await store.count(key, *source.days)
-        spool = spool_for(total, await store.last_counted(key, *source.days))
-        if isinstance(store, ParquetReader) and (not spool or is_distributed(engine, total)):
+        if isinstance(store, ParquetReader):
             with _naming_deleted_files():
-                files = _plan_export(store, key, *source.days)
-                if spool and files.counted:  # exported only now
-                    spool = spool_for(total, files.counted[-1][0])
-                done = partial(_progressed, progress, total, 0)
-                counted = _count_export(files, metric.params, engine, detector, done)
-                found = _count_files(
-                    files, counted, metric.params, engine if spool else None, least
+                found = _count_export(
+                    store, source, metric, engine, detector, keeps_whole, least, progress
                 )
         else:
             found = await _count_records(
-                store, source, metric, detector, spool, partial(spool_for, total), least,
-                partial(_progressed, progress, total),
-            )  # fmt: skip
+                store, source, metric, detector, keeps_whole, least, progress
+            )
         versions = await store.versions(metric.name)
     if not found.counts.total:
         raise UndecodableError(
@@ -301,92 +238,51 @@ async def load_reports(
     return replace(found, anomalies=detector.result() if detector else None)
 
 
-def _count_files(
-    files: _ExportFiles,
-    counted: Iterable[tuple[dt.date, CohortCounts]],
-    params: RapporParams,
-    keep_in: Engine | None,
-    least: int | None,
-) -> CountedReports:
-    """Add up counts of files, by day unless `least` is None, and let an engine keep reports."""
-    counts, sizes = empty_counts(params), Counter[dt.date]()
-    daily: dict[dt.date, CohortCounts] = {}
-    for day, more in counted:
-        counts += more
-        sizes[day] += more.total
-        if least is not None:
-            daily[day] = daily[day] + more if day in daily else more
-    found = CountedReports(counts, day_sizes=sizes)
-    if least is not None:
-        by_day = {day: daily[day] for day in sorted(daily) if daily[day].total}
-        found = replace(
-            found, by_day=by_day, day_sizes={day: own.total for day, own in by_day.items()}
-        )
-    if keep_in is None:
-        return found
-    if least is None:
-        return replace(found, whole=distribute(keep_in, files.tasks, params, counts))
-
-    def kept(days: Mapping[dt.date, CohortCounts]) -> RawReports:
-        chosen = [task for task in files.tasks if task.day in days]
-        return distribute(keep_in, chosen, params, reduce(add, days.values()))
-
-    enough = {day: own for day, own in found.by_day.items() if own.total >= least}
-    whole_by_day = {day: kept({day: own}) for day, own in enough.items()}
-    return replace(found, whole=kept(enough) if enough else None, whole_by_day=whole_by_day)
-
-
 async def _count_records(
     store: Reader,
     source: StoredReports,
     metric: Metric,
     detector: AnomalyDetector | None,
-    spool: ReportSpool | None,
-    spool_at: Callable[[dt.date | None], ReportSpool | None],
+    keeps_whole: KeepsWhole,
     least: int | None,
     progress: Callable[[int, int], None],
 ) -> CountedReports:
-    """Count what a store yields, by day unless `least` is None, and keep it in spools."""
+    """Count what a database yields, by day unless `least` is None."""
     key, params = MetricVersion(metric.name, metric.version), metric.params
-    counts, sizes, done = empty_counts(params), Counter[dt.date](), 0
-    by_day: dict[dt.date, CohortCounts] = {}
-    whole_by_day: dict[dt.date, RawReports] = {}
+    total = await store.count(key, *source.days)
+    keep = keeps_whole(total, await store.last_counted(key, *source.days))
+    counts, sizes = empty_counts(params), Counter[dt.date]()
+    by_day, kept = dict[dt.date, CohortCounts](), dict[dt.date | None, list[bytes]]()
     spans = [source.days]
     if least is not None:
         since, until = source.days
         days = sorted(await store.days(key))
         spans = [(day, day) for day in days if (since or day) <= day <= (until or day)]
     for first, last in spans:
-        spools = [spool] if spool else []
-        if spool and least is not None:  # small days aren't decoded
-            enough = await store.count(key, first, last) >= least
-            spools = [spool, ReportSpool(params, IN_MEMORY // len(spans))] if enough else []
-        report = partial(progress, done)
-        with Counting(params, detector=detector, spools=spools, progress=report) as counting:
-            async with aclosing(store.contents(key, first, last)) as contents:
-                async for stored in contents:
-                    if isinstance(stored, StoredRecords):
-                        sizes[stored.day] += len(stored.records) // record_width(params.k)
-                        counting.add(stored.records)
-                        continue
-                    sizes[stored.day] += stored.kept.total
-                    if spool:  # the collector has just counted them
-                        spool = spool_at(stored.day)
-                        counting.keep_none()
-                        whole_by_day, spools = {}, []
-                    counting.add_counts(stored.kept)
-            own = counting.result()
+        records: list[bytes] = []
+        done = partial(_progressed, progress, total, counts.total)
+        counting = Counting(params, detector=detector, progress=done)
+        async with aclosing(store.contents(key, first, last)) as contents:
+            async for stored in contents:
+                if isinstance(stored, StoredRecords):
+                    sizes[stored.day] += len(stored.records) // record_width(params.k)
+                    counting.add(stored.records)
+                    if keep:
+                        records.append(stored.records)
+                    continue
+                sizes[stored.day] += stored.kept.total
+                if keep:  # the collector has just counted them
+                    keep = keeps_whole(total, stored.day)
+                counting.add_counts(stored.kept)
+        own = counting.result()
         counts += own
-        done += own.total
-        if least is not None and first:
-            if own.total:
-                by_day[first] = own
-            if spools:
-                whole_by_day[first] = spools[1].finish()
-    keeps = spool and (whole_by_day or least is None)
-    whole = spool.finish() if spool and keeps else None
+        if least is not None and first and own.total:
+            by_day[first] = own
+        if least is None or own.total >= least:  # smaller days aren't decoded
+            kept[first if least is not None else None] = records
     known = {day: n for day, n in sizes.items() if n}
-    return CountedReports(counts, None, whole, by_day, whole_by_day, known)
+    found = CountedReports(counts, by_day=by_day, day_sizes=known)
+    return _with_whole(found, kept, params) if keep and kept else found
 
 
 @contextmanager
@@ -397,45 +293,71 @@ def _naming_deleted_files() -> Iterator[None]:
         raise deleted_meanwhile(error) from error
 
 
-class _ExportFiles(NamedTuple):
-    """Some days of an export: tasks of its reports, and files of counts in the order of days."""
-
-    tasks: list[Task]
-    counted: list[tuple[dt.date, ReportFile]]
-
-
-def _plan_export(
-    store: ParquetReader, key: MetricVersion, since: dt.date | None, until: dt.date | None
-) -> _ExportFiles:
-    files = store.files(key, since, until)
-    tasks = plan_tasks(file for file in files if not file.only_counts)
-    counted = [(file.partition.day, file) for file in files if file.only_counts and file.partition]
-    return _ExportFiles(tasks, counted)
-
-
 def _count_export(
-    files: _ExportFiles,
-    params: RapporParams,
+    store: ParquetReader,
+    source: StoredReports,
+    metric: Metric,
     engine: Engine | None,
     detector: AnomalyDetector | None,
-    progress: Callable[[int], None],
-) -> Iterator[tuple[dt.date, CohortCounts]]:
-    """Yield counts of days; of a day possibly several, and in any order."""
-    tasks, done = files.tasks, 0
+    keeps_whole: KeepsWhole,
+    least: int | None,
+    progress: Callable[[int, int], None],
+) -> CountedReports:
+    """Count the files of an export, by day unless `least` is None."""
+    params, key = metric.params, MetricVersion(metric.name, metric.version)
+    files = store.files(key, *source.days)
+    tasks = plan_tasks(file for file in files if not file.only_counts)
+    counted = []
+    for file in files:
+        if file.only_counts and file.partition:
+            kept = read_counts_file(file.path)
+            _check_shape(kept, params)
+            require_reports(file, kept.total)
+            counted.append((file.partition.day, kept))
+    total = sum(task.reports for task in tasks) + sum(kept.total for _, kept in counted)
+    keep = keeps_whole(total, counted[-1][0] if counted else None)
+    counts, daily = empty_counts(params), dict[dt.date, CohortCounts]()
+    sizes = Counter[dt.date]()
+
+    def take(day: dt.date | None, more: CohortCounts) -> None:
+        nonlocal counts
+        if day is None:
+            return
+        counts += more
+        sizes[day] += more.total
+        if least is not None:
+            daily[day] = daily[day] + more if day in daily else more
+        progress(counts.total, total)
+
     for task, of_task in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
-        done += task.reports
-        progress(done)
-        if task.day:
-            yield task.day, of_task.counts
-    for day, file in files.counted:
-        kept = read_counts_file(file.path)
-        _check_shape(kept, params)
-        require_reports(file, kept.total)
+        take(task.day, of_task.counts)
+    for day, kept in counted:
         if detector:
             detector.add_counts(kept)
-        done += kept.total
-        progress(done)
-        yield day, kept.counts
+        take(day, kept.counts)
+    by_day = {day: daily[day] for day in sorted(daily) if daily[day].total}
+    known = {day: n for day, n in sizes.items() if n}
+    found = CountedReports(counts, by_day=by_day, day_sizes=known)
+    if not keep:
+        return found
+    if least is None:
+        return _with_whole(found, {None: _records(tasks, params)}, params)
+    enough = [day for day, own in by_day.items() if own.total >= least]
+    whole = {day: _records([task for task in tasks if task.day == day], params) for day in enough}
+    return _with_whole(found, whole, params) if whole else found
+
+
+def _records(tasks: Sequence[Task], params: RapporParams) -> list[bytes]:
+    return [interleaved(some).data for task in tasks for some in read_task(task, params)]
+
+
+def _with_whole(
+    found: CountedReports, kept: Mapping[Any, list[bytes]], params: RapporParams
+) -> CountedReports:
+    """Add whole reports, also those of each day where days are counted apart; else of None."""
+    whole = pack(itertools.chain.from_iterable(kept.values()), params)
+    by_day = {day: pack(records, params) for day, records in kept.items() if day}
+    return replace(found, whole=whole, whole_by_day=by_day)
 
 
 def load_file(
@@ -444,7 +366,7 @@ def load_file(
     *,
     engine: Engine | None = None,
     detector: AnomalyDetector | None = None,
-    spool_for: SpoolFor = lambda _total, _counted: None,
+    keeps_whole: KeepsWhole = lambda _total, _counted: False,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> CountedReports:
     """Count the reports of one Parquet file with columns `cohort` and `bits`, whoever wrote it.
@@ -462,23 +384,12 @@ def load_file(
                 f"those of {metric.name} version {metric.version}"
             )
         check_definition(export_of(path), metric)
-    params, total = metric.params, sum(row_groups(path))
-    done, spool = partial(_progressed, progress, total, 0), spool_for(total, None)
-    whole: RawReports | None = None
-    if not spool or is_distributed(engine, total):
-        tasks, counts, counted = plan_tasks([ReportFile(path, partition)]), empty_counts(params), 0
-        for task, kept in zip(tasks, count_tasks(engine, tasks, params, detector), strict=True):
-            counts += kept.counts
-            counted += task.reports
-            done(counted)
-        if spool and engine:
-            whole = distribute(engine, tasks, params, counts)
-    else:
-        with Counting(params, detector=detector, spools=[spool], progress=done) as counting:
-            for records in read_records(path, params.k, params.m):
-                counting.add(records.data)
-            counts = counting.result()
-        whole = spool.finish()
+    params, tasks = metric.params, plan_tasks([ReportFile(path, partition)])
+    counts, total = empty_counts(params), sum(task.reports for task in tasks)
+    for kept in count_tasks(engine, tasks, params, detector):
+        counts += kept.counts
+        progress(counts.total, total)
+    whole = pack(_records(tasks, params), params) if keeps_whole(total, None) else None
     sizes = {partition.day: counts.total} if partition else {}
     return CountedReports(counts, detector.result() if detector else None, whole, day_sizes=sizes)
 
@@ -543,7 +454,7 @@ def count(
     *,
     by_day: bool = False,
     min_reports: int = 1,
-    spool_for: SpoolFor = lambda _total, _counted: None,
+    keeps_whole: KeepsWhole = lambda _total, _counted: False,
     progress: Progress = lambda _done, _total: None,
 ) -> CountedReports:
     """Count a metric's reports, and look for what honest ones wouldn't show.
@@ -566,7 +477,7 @@ def count(
             metric,
             engine=engine,
             detector=detector,
-            spool_for=spool_for,
+            keeps_whole=keeps_whole,
             progress=progress,
         )
         require_enough(source.path, reports.counts.total, min_reports)
@@ -579,7 +490,7 @@ def count(
             min_reports=min_reports,
             engine=engine,
             detector=detector,
-            spool_for=spool_for,
+            keeps_whole=keeps_whole,
             progress=progress,
         )
     )

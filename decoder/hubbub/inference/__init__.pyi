@@ -3,6 +3,9 @@
 from hubbub.inference.anomalies import (
     AnomalyDetector as AnomalyDetector,
     AnomalyReport as AnomalyReport,
+    Misfit as Misfit,
+    misfit as misfit,
+    overlooked as overlooked,
 )
 from hubbub.inference.arrays import (
     BoolArray as BoolArray,
@@ -17,9 +20,11 @@ from hubbub.inference.candidates import (
     SHORT as SHORT,
     Candidates as Candidates,
     Design as Design,
+    StringTable as StringTable,
     bit_numbers as bit_numbers,
     bit_positions as bit_positions,
     canonical_forms as canonical_forms,
+    distinct_positions as distinct_positions,
     first_numbers as first_numbers,
     hash_words as hash_words,
     hashed as hashed,
@@ -27,9 +32,11 @@ from hubbub.inference.candidates import (
     make_design as make_design,
     mapped as mapped,
     of_words as of_words,
+    pack_strings as pack_strings,
     positions_in as positions_in,
     repeated as repeated,
     short_hash_words as short_hash_words,
+    string_offsets as string_offsets,
     words_of as words_of,
 )
 from hubbub.inference.categories.decoding import (
@@ -52,21 +59,27 @@ from hubbub.inference.categories.shares import (
     share_interval as share_interval,
 )
 from hubbub.inference.comparison import (
+    AlwaysValid as AlwaysValid,
     Comparison as Comparison,
+    FixedSample as FixedSample,
     Groups as Groups,
     ReportGroup as ReportGroup,
     SampleRatio as SampleRatio,
+    SequentialTest as SequentialTest,
     ShareEstimates as ShareEstimates,
+    after_marking as after_marking,
     compare_categories as compare_categories,
     compare_numbers as compare_numbers,
     compare_strings as compare_strings,
     number_scale as number_scale,
     ratio_interval as ratio_interval,
     sample_ratio as sample_ratio,
+    scale_of as scale_of,
     share_scale as share_scale,
 )
 from hubbub.inference.counts import (
     BitEstimates as BitEstimates,
+    DecodingParams as DecodingParams,
     check_whole as check_whole,
     count_records as count_records,
     estimate_bits as estimate_bits,
@@ -134,17 +147,15 @@ from hubbub.inference.likelihood.inference import (
     tabulate as tabulate,
     totals as totals,
 )
-from hubbub.inference.likelihood.maximum import maximise as maximise
-from hubbub.inference.likelihood.sums import (
+from hubbub.inference.likelihood.mixture import (
     DOUBLE as DOUBLE,
     SINGLE as SINGLE,
     ReportMixture as ReportMixture,
     densities as densities,
-    distinct_positions as distinct_positions,
+    maximise as maximise,
     ratio_rows as ratio_rows,
     unknown_density as unknown_density,
 )
-from hubbub.inference.misfit import Misfit as Misfit, overlooked as overlooked
 from hubbub.inference.numbers import (
     NumberDecoding as NumberDecoding,
     NumberEstimates as NumberEstimates,
@@ -196,17 +207,11 @@ from hubbub.inference.open_strings.steps import (
     step_reports as step_reports,
 )
 from hubbub.inference.packed import (
-    GROUPED_BITS as GROUPED_BITS,
-    IN_MEMORY as IN_MEMORY,
     PackedReports as PackedReports,
-    RawReports as RawReports,
     ReportBlock as ReportBlock,
-    ReportSpool as ReportSpool,
-    cut_cohorts as cut_cohorts,
     pack as pack,
 )
 from hubbub.inference.parallel import cores as cores, one_thread as one_thread
-from hubbub.inference.params import DecodingParams as DecodingParams
 from hubbub.inference.quadratic import (
     best_of_quadratic as best_of_quadratic,
     best_without as best_without,
@@ -223,10 +228,14 @@ from hubbub.inference.regression.estimates import (
     constrained_shares as constrained_shares,
     correlated_bits as correlated_bits,
     estimate_all as estimate_all,
+    largest_shift as largest_shift,
+    limit_of_detection as limit_of_detection,
     pair_probability as pair_probability,
+    threshold_z as threshold_z,
     total_share as total_share,
 )
 from hubbub.inference.regression.model import (
+    Effects as Effects,
     Fit as Fit,
     ModelTerms as ModelTerms,
     estimate_excess_variance as estimate_excess_variance,
@@ -240,12 +249,6 @@ from hubbub.inference.regression.search import (
     SearchResult as SearchResult,
     is_short as is_short,
 )
-from hubbub.inference.regression.sensitivity import (
-    largest_shift as largest_shift,
-    limit_of_detection as limit_of_detection,
-    threshold_z as threshold_z,
-)
-from hubbub.inference.regression.sparse_effects import Effects as Effects
 from hubbub.inference.repeated_reports import (
     ONCE as ONCE,
     ONCE_OF_REPORTS as ONCE_OF_REPORTS,
@@ -262,33 +265,19 @@ from hubbub.inference.scanning import (
     indistinguishable as indistinguishable,
     scan as scan,
 )
-from hubbub.inference.string_table import (
-    StringTable as StringTable,
-    pack_strings as pack_strings,
-    string_offsets as string_offsets,
-)
 from hubbub.inference.testing.hash_null import HashNull as HashNull, score_totals as score_totals
-from hubbub.inference.testing.intervals import (
+from hubbub.inference.testing.multiple_testing import (
     CONFIDENCE as CONFIDENCE,
     Z_CONFIDENCE as Z_CONFIDENCE,
+    Correction as Correction,
     ErrorDistribution as ErrorDistribution,
     after_selection as after_selection,
-    selection_bias as selection_bias,
-)
-from hubbub.inference.testing.looks import (
-    AlwaysValid as AlwaysValid,
-    FixedSample as FixedSample,
-    SequentialTest as SequentialTest,
-    after_marking as after_marking,
-    scale_of as scale_of,
-)
-from hubbub.inference.testing.multiple_testing import (
-    Correction as Correction,
     counted_tests as counted_tests,
     local_false_rates as local_false_rates,
     log_cutoff as log_cutoff,
     log_q_values as log_q_values,
     p_value_counts as p_value_counts,
+    selection_bias as selection_bias,
     z_scores as z_scores,
 )
 from hubbub.inference.trends.changes import (
@@ -297,7 +286,6 @@ from hubbub.inference.trends.changes import (
     SeriesFit as SeriesFit,
     change_log_p as change_log_p,
     fit_changes as fit_changes,
-    log_chain_exceedance as log_chain_exceedance,
     log_exceedance_bound as log_exceedance_bound,
 )
 from hubbub.inference.trends.decoding import (

@@ -22,17 +22,23 @@ from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.errors import CandidateError
 from hubbub.inference.parallel import one_thread
 from hubbub.inference.regression.estimates import (
+    FORGED_SHARE,
     CandidateEstimates,
     constrained_shares,
+    largest_shift,
+    limit_of_detection,
     total_share,
 )
 from hubbub.inference.regression.search import Search, SearchResult
-from hubbub.inference.regression.sensitivity import FORGED_SHARE, largest_shift, limit_of_detection
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.scanning import NO_GROUPS, CollisionGroups, indistinguishable
 from hubbub.inference.testing.hash_null import HashNull
-from hubbub.inference.testing.intervals import reported_intervals, selection_bias
-from hubbub.inference.testing.multiple_testing import Correction, counted_tests
+from hubbub.inference.testing.multiple_testing import (
+    Correction,
+    counted_tests,
+    reported_intervals,
+    selection_bias,
+)
 from hubbub.protocol import RapporParams
 
 # By convention a limit of detection is what is found nine times in ten.

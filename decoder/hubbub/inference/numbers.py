@@ -29,7 +29,7 @@ from hubbub.inference.categories.decoding import KnownRates, known_rates
 from hubbub.inference.categories.shares import share_interval
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.errors import DecoderError, UndecodableError
-from hubbub.inference.regression.sensitivity import FORGED_SHARE
+from hubbub.inference.regression.estimates import FORGED_SHARE
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction
 from hubbub.protocol import Metric, NumberType, Window

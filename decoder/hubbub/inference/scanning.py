@@ -8,23 +8,21 @@ so the result doesn't depend on how many cores there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, NumberArray, WordArray
-from hubbub.inference.candidates import Candidates
+from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, WordArray
+from hubbub.inference.candidates import Candidates, distinct_positions
 from hubbub.inference.parallel import each
-from hubbub.protocol import RapporParams
 
 _SPAN = 16_384
 """Candidates that a core takes at once."""
 
-# Any fixed number: two sets of bits get the same 128 bits by chance with probability 2^-128.
-_FINGERPRINT_SEED = 20140814
-_FINGERPRINT_BITS = 64
+_SEED = 20140814  # any fixed number
+_SURE_BITS = 64  # few sets of bits are compared that aren't the same
 
 
 def scan(
@@ -51,7 +49,7 @@ def scan(
         *(_Sum(table.ravel(), by_hash[:, i], False) for i, table in enumerate(hash_tables)),
         *(_Sum(table.ravel(), by_bit[:, i], True) for i, table in enumerate(bit_tables)),
     ]
-    _add_up(candidates, sums, threads=threads)
+    _add_up(candidates, sums, threads)
     return by_hash, by_bit
 
 
@@ -84,63 +82,36 @@ def indistinguishable(candidates: Candidates, has_reports: BoolArray) -> Collisi
 
     Notes
     -----
-    Each of the m * k bits has two random numbers of 64 bits; sets of bits are compared by the sums
-    of theirs modulo 2^64 (Zobrist 1970). The first are added up in so many cohorts only that two
-    strings set the same bits there with probability 2^-64, or in all where k < h^2; where these
-    sums are equal, the second are in all. Two strings that differ have both in common with
-    probability 2^-127, so that even among 10^7 candidates no two do but for a chance of 3e-25; two
-    of a map that are alike in all but one cohort with 2^-64.
+    Each of the m * k bits has a random number of 64 bits; equal sets of bits have equal sums of
+    theirs modulo 2^64 (Zobrist 1970). They are added up in so many cohorts only that two strings
+    set the same bits there with probability 2^-64, or in all where k < h^2, because hashes collide
+    in fewer bits. Where sums are equal, the bits themselves are compared.
     """
-
-    def numbers(which: int, rows: IntArray | None) -> NumberArray:
-        found = np.empty(len(candidates) if rows is None else len(rows), dtype=np.uint64)
-        where, sums = _fingerprint(candidates, has_reports, which, found)
-        _add_up(where, [sums], rows)
-        return found
-
-    return same_sums(numbers(0, None), lambda rows: numbers(1, rows))
-
-
-def same_sums(first: NumberArray, second: Callable[[IntArray], NumberArray]) -> CollisionGroups:
-    """Find rows that have both numbers in common with an earlier one.
-
-    `first` has shape (n,). `second`: returns the second numbers of some rows.
-    """
-    ordered = np.sort(first)
+    params, numbers = candidates.params, np.empty(len(candidates), dtype=np.uint64)
+    cohorts = np.flatnonzero(has_reports)
+    if params.k >= params.h**2:
+        of_each = params.h * math.log2(params.k) - math.log2(math.factorial(params.h))
+        cohorts = cohorts[: math.ceil(_SURE_BITS / of_each)]
+    first = candidates.of_cohorts(1 + int(cohorts.max(initial=0)))
+    weights = np.random.default_rng(_SEED).integers(
+        0, 2**64 - 1, (first.params.m, params.k), dtype=np.uint64, endpoint=True
+    )
+    weights[~has_reports[: first.params.m]] = 0
+    _add_up(first, [_Sum(weights.ravel(), numbers, True)])
+    ordered = np.sort(numbers)
     shared = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(shared):
         return NO_GROUPS
-    place = np.minimum(np.searchsorted(shared, first), len(shared) - 1)
-    rows = np.flatnonzero(shared[place] == first)
-    others = second(rows)
-    order = np.lexsort((rows, others, first[rows]))
-    rows, others = rows[order], others[order]
-    again = np.zeros(len(rows), dtype=np.bool_)
-    again[1:] = (first[rows[1:]] == first[rows[:-1]]) & (others[1:] == others[:-1])
-    begins = rows[~again][np.cumsum(~again) - 1]
-    ascending = np.argsort(rows[again])
-    return CollisionGroups(rows[again][ascending], begins[again][ascending])
-
-
-def _fingerprint(
-    candidates: Candidates, has_reports: BoolArray, which: int, out: NumberArray
-) -> tuple[Candidates, _Sum]:
-    """Return the cohorts that the first or the second number is of, and its sum over these."""
-    params = candidates.params
-    if which == 0 and params.k >= params.h**2:  # in fewer bits hashes collide
-        of_each = params.h * math.log2(params.k) - math.log2(math.factorial(params.h))
-        some = np.flatnonzero(has_reports)[: math.ceil(_FINGERPRINT_BITS / of_each)]
-        candidates = candidates.of_cohorts(1 + int(some.max(initial=0)))
-    weights = _bit_weights(params, has_reports)[which, : candidates.params.m]
-    return candidates, _Sum(weights.ravel(), out, True)
-
-
-def _bit_weights(params: RapporParams, has_reports: BoolArray) -> NumberArray:
-    rng = np.random.default_rng(_FINGERPRINT_SEED)
-    shape = (2, params.m, params.k)
-    weights = rng.integers(0, 2**64 - 1, shape, dtype=np.uint64, endpoint=True)
-    weights[:, ~has_reports] = 0
-    return weights
+    rows = np.flatnonzero(np.isin(numbers, shared))
+    bits = [
+        distinct_positions(candidates.positions(rows[some])[:, has_reports], params)
+        for some in candidates.pieces(slice(0, len(rows)))
+    ]
+    sets = np.concatenate(bits).reshape(len(rows), -1)
+    _, places, group = np.unique(sets, axis=0, return_index=True, return_inverse=True)
+    begins = rows[places[group.ravel()]]
+    again = begins != rows
+    return CollisionGroups(rows[again], begins[again])
 
 
 class _Sum(NamedTuple):
@@ -151,18 +122,13 @@ class _Sum(NamedTuple):
     distinct: bool
 
 
-def _add_up(
-    candidates: Candidates,
-    sums: Sequence[_Sum],
-    of: IntArray | None = None,
-    threads: int | None = None,
-) -> None:
-    """Fill the sums over all candidates, or over those of some rows."""
-    count = len(candidates) if of is None else len(of)
+def _add_up(candidates: Candidates, sums: Sequence[_Sum], threads: int | None = None) -> None:
+    """Fill the sums over all candidates."""
+    count = len(candidates)
 
     def add_span(start: int) -> None:
         for rows in candidates.pieces(slice(start, min(start + _SPAN, count))):
-            numbers = candidates.numbers(rows if of is None else of[rows]).transpose(1, 2, 0)
+            numbers = candidates.numbers(rows).transpose(1, 2, 0)
             entries = numbers.reshape(-1, numbers.shape[2]).astype(np.intp)
             repeats = None
             for table, out, distinct in sums:

@@ -96,7 +96,6 @@ from hubbub.reporting.wording import (
     days_text as days_text,
     digest as digest,
     file_source as file_source,
-    files_source as files_source,
     misfit_findings as misfit_findings,
     overlooked_finding as overlooked_finding,
     percent as percent,

@@ -65,7 +65,7 @@ def categories_estimates(
 ) -> Estimates:
     """Return how often each category occurs, in the registry's order.
 
-    Ordinals have "quantiles" and "inner_mean" (or null) in the metadata, and columns of their own;
+    Ordinals have "quantiles" in the metadata, and columns of their own;
     so have enums. Columns that strings have, too, have the same names and meanings.
     """
     columns = _columns(decoding)
@@ -87,9 +87,7 @@ def _metadata(decoding: CategoryDecoding, anomalies: AnomalyReport | None) -> di
     metadata = metadata_of(decoding.summary, anomalies)
     metadata["known_rates"] = decoding.known_rates._asdict()
     if decoding.ordinal:
-        mean = decoding.ordinal.inner_mean
         metadata["quantiles"] = [asdict(each) for each in decoding.ordinal.quantiles]
-        metadata["inner_mean"] = mean and asdict(mean)
     return metadata
 
 
@@ -253,24 +251,10 @@ def category_findings(
         Finding("categories", "categories", f"{summary.categories:,}", summary.categories),
         detected_finding(summary.detected, summary.correction, summary.alpha),
         limit_finding(summary.detection_limit),
-        *([_mean(decoding.ordinal, decoding.bounds)] if decoding.ordinal else []),
         *anomaly_findings(anomalies),
         known_rates_finding(decoding.known_rates),
         forgery_finding(summary.forged_share, summary.forgery_shift),
     )
-
-
-def _mean(ordinal: OrdinalEstimates, bounds: tuple[tuple[float, float], ...]) -> Finding:
-    mean = ordinal.inner_mean
-    if mean is None:
-        text = "not known: too few values are known to lie between two edges"
-        return Finding("mean", "mean", text)
-    inner = bucket_label(bounds[0][1], bounds[-1][0])
-    text = (
-        f"{mean.mean:.4g} of the values in {inner}, if each is at its bucket's middle; "
-        f"{mean.low:.4g} … {mean.high:.4g} wherever in the buckets they are"
-    )
-    return Finding("mean", "mean", text, mean.mean)
 
 
 def known_rates_finding(rates: KnownRates, cells: str = "categories") -> Finding:

@@ -119,13 +119,6 @@ def file_source(role: str, path: str) -> Source:
         return Source(role, location.name, hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def files_source(role: str, name: str, paths: Iterable[str]) -> Source:
-    """Return several files as a source: the digest of the output of `sha256sum`, in order."""
-    each = (file_source(role, path) for path in paths)
-    lines = (f"{source.sha256}  {source.name}\n" for source in each)
-    return Source(role, name, digest("".join(lines).encode()))
-
-
 def strings_source(role: str, strings: Iterable[str], name: str = "a pipe") -> Source:
     """Return strings that are no file as a source: one per line, each once, in UTF-8."""
     hashing = hashlib.sha256()

@@ -19,10 +19,8 @@ from evaluation.benchmarks.timing import Comparison, compare, compare_amounts
 from evaluation.studies.cases import StringsCase, zipf
 from factories import make_params
 from hubbub.decoder.candidates import read_list
-from hubbub.decoder.reports import Counting
 from hubbub.inference import (
     Candidates,
-    cores,
     count_records,
     decode,
     decode_reports,
@@ -46,7 +44,6 @@ def comparisons() -> Iterator[Comparison]:
     """Time the decoder's parts whose work grows with the input."""
     records = _uniform_records()
     yield _counting(records)
-    yield _counting_on_all_cores(records)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "candidates.txt")
         path.write_text("".join(f"https://example.com/{i}\n" for i in range(_STRINGS)))
@@ -81,23 +78,6 @@ def _counting(records: bytes) -> Comparison:
         lambda: _count_one_by_one(records),
         "np.unpackbits, summed cohort by cohort",
         unpack,
-        "reports",
-        3,
-    )
-
-
-def _counting_on_all_cores(records: bytes) -> Comparison:
-    def on_all() -> int:
-        with Counting(_PARAMS) as counting:
-            for _ in range(_CHUNKS):
-                counting.add(records)
-            return counting.result().total
-
-    return compare(
-        f"counting them on {cores()} cores",
-        on_all,
-        "on one core",
-        lambda: _count_one_by_one(records),
         "reports",
         3,
     )

@@ -37,9 +37,7 @@ _NEAR = 2.0  # standard errors from 0
 class CategoryCoverage:
     """One trial: shares of intervals that hold the truth; nan where there are none.
 
-    `near` is of shares above 0 by at most 2 standard errors; `mean` of the inner mean's standard
-    error, with all values at the middle of their buckets; `mean_bounds` of its interval, with all
-    values at the bottom.
+    `near` is of shares above 0 by at most 2 standard errors.
     """
 
     all: float
@@ -48,8 +46,6 @@ class CategoryCoverage:
     differences: float
     cumulative: float = math.nan
     quantiles: float = math.nan
-    mean: float = math.nan
-    mean_bounds: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +153,9 @@ def _in_order(case: CategoryCase, found: OrdinalEstimates) -> dict[str, float]:
     for quantile in found.quantiles:
         bucket = int(np.searchsorted(below, quantile.level))
         right.append(quantile.low <= bounds[bucket] and bounds[bucket + 1] <= quantile.high)
-    inner, mean = case.shares[1:-1] / case.shares[1:-1].sum(), found.inner_mean
-    middle, bottom = inner @ (edges[:-1] + edges[1:]) / 2, inner @ edges[:-1]
     return {
         "cumulative": _share((low <= below) & (below <= high)),
         "quantiles": float(np.mean(right)),
-        "mean": float(abs(mean.mean - middle) <= Z_CONFIDENCE * mean.std_error) if mean else np.nan,
-        "mean_bounds": float(mean.low <= bottom <= mean.high) if mean else np.nan,
     }
 
 

@@ -63,7 +63,7 @@ class LikelihoodCase(StringsCase):
         candidates, truth = hashed(collected.candidates, self.params), collected.truth
         counted = decode(collected.counts, self.params, candidates, repeats=ONCE_OF_REPORTS)
         reports = pack([records], self.params)
-        found = decode_reports(reports, counted, candidates, reason="measured", threads=1)
+        found = decode_reports(reports, counted, candidates, reason="measured")
         ours, known = score_decoding(truth, found), ~np.isnan(found.share)
         kept = _at_two_standard_errors(truth, counted)
         return BothWays(

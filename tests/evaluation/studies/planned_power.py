@@ -102,9 +102,7 @@ class Request:
         found = decode(counts, params, names, alpha=alpha, correction=Correction.BONFERRONI)
         if likelihood:
             reports = pack([records], params)
-            found = decode_reports(
-                reports, found, hashed(names, params), reason="asked for", threads=1
-            )
+            found = decode_reports(reports, found, hashed(names, params), reason="asked for")
         return Planted(int(found.detected[planted].sum()), len(planted))
 
     def _counts(self, shares: FloatArray, rng: np.random.Generator) -> CohortCounts:

@@ -208,7 +208,7 @@ def completed(
     if name != "auto" and expected_seconds(params, reports.total, n) > _LONGEST:
         return None
     try:
-        kept = reports if choice.spool_for(reports.total) is not None else None
+        kept = reports if choice.keeps_whole(reports.total) else None
         return choice.complete(counted, kept, candidates, lambda _passes, _gap: None)
     except UndecodableError:
         return None

@@ -188,7 +188,7 @@ class RepeatedCase:
         counts = count_records(b"".join(records), params)
         reports = pack(records, params)
         counted = decode(counts, params, candidates, repeats=repeats)
-        return decode_reports(reports, counted, candidates, reason="measured", threads=1)
+        return decode_reports(reports, counted, candidates, reason="measured")
 
     def score_strings(self, decoding: Decoding, repeats: RepeatedReports) -> RepeatCoverage:
         """Compare a decoding with the population's shares."""

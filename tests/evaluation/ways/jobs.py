@@ -1,4 +1,4 @@
-"""The jobs: reports counted, and whole reports decoded, by each engine; a long list searched."""
+"""The jobs: reports counted by each engine; a long list searched."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from evaluation.studies.cases import StringsCase, zipf
 from evaluation.ways.way import Done, Job
 from factories import make_metric, make_params
 from hubbub.decoder.candidates import read_list
-from hubbub.decoder.engines import ENGINES, LOCAL, open_engine
+from hubbub.decoder.engines import open_engine
+from hubbub.decoder.options import ENGINES, LOCAL
 from hubbub.decoder.reports import StoredReports, load_reports
-from hubbub.inference import AnomalyDetector, Choice, Decoding, Method, decode, hashed
+from hubbub.inference import AnomalyDetector, Decoding, decode
 from hubbub.protocol import CohortCounts, Metric, Records, record_width
-from hubbub.simulations import SimulatedClients, as_records
 from hubbub.storage import Partition, write_day, write_definition
 
 COUNTED = make_metric(params=make_params(k=128, m=64))
-DECODED = make_metric(params=make_params(k=64, h=2, m=32))
-STRINGS = tuple(f"https://example.com/{i}" for i in range(40))
 _BLOCK = 2**19
 """Reports that are written at once."""
 _PRESENT = 100
@@ -71,36 +69,6 @@ def _count(way: str, folder: Path, begin: Begin) -> Done:
     return Done(counts.total, counts_digest(counts))
 
 
-def _write_simulated(folder: Path, reports: int) -> None:
-    rng = np.random.Generator(np.random.SFC64(1))
-    clients = SimulatedClients(STRINGS, DECODED.params, rng)
-    shares, width = zipf(len(STRINGS)), record_width(DECODED.params.k)
-
-    def blocks(left: int) -> Iterator[Records]:
-        while left:
-            values = rng.choice(len(STRINGS), min(left, _BLOCK), p=shares)
-            left -= len(values)
-            yield Records(width, as_records(*clients.report(values)))
-
-    _write_days(folder, DECODED, (blocks(reports // 4) for _ in range(4)))
-
-
-def _decode(way: str, folder: Path, begin: Begin) -> Done:
-    """Decode whole reports by the likelihood; the work has them read once more."""
-    candidates = hashed(STRINGS, DECODED.params)
-    choice = Choice(Method.LIKELIHOOD, DECODED.params, len(candidates))
-    with open_engine(way) as engine:
-        where, spool = f"parquet:{folder}", choice.spool_for
-        reports = asyncio.run(
-            load_reports(StoredReports(where), DECODED, engine=engine, spool_for=spool)
-        )
-        counted = decode(reports.counts, DECODED.params, candidates)
-        begin()
-        decoding = choice.complete(counted, reports.whole, candidates, lambda _done, _gap: None)
-    numbers = [np.ascontiguousarray(getattr(decoding, name)).tobytes() for name in _NUMBERS]
-    return Done(decoding.summary.detected, hashlib.sha256(b"".join(numbers)).hexdigest())
-
-
 def _write_list(folder: Path, candidates: int) -> None:
     """Write a list that holds the strings of the reports, evenly."""
     present = _SEARCHED.collect(1).candidates
@@ -138,10 +106,6 @@ JOBS = {
     "count": Job(
         "Reports of ten days counted (k = 128, m = 64)",
         *("reports", "reports", 20_000_000, tuple(ENGINES), _write_random, _count),
-    ),
-    "decode": Job(
-        "Whole reports of 40 strings decoded by the likelihood (k = 64, h = 2, m = 32)",
-        *("reports", "detected", 8_000_000, tuple(ENGINES), _write_simulated, _decode),
     ),
     "search": Job(
         "A list searched for the strings of 300,000 reports (k = 128, h = 2, m = 64)",

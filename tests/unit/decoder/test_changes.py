@@ -5,16 +5,8 @@ import math
 import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
-from scipy import stats
 
-from hubbub.inference import (
-    LEAST_DAYS,
-    FloatArray,
-    SeriesFit,
-    change_log_p,
-    fit_changes,
-    log_chain_exceedance,
-)
+from hubbub.inference import LEAST_DAYS, FloatArray, SeriesFit, change_log_p, fit_changes
 from parameters import examples
 
 WEEKEND = (np.arange(56) % 7 >= 5).astype(np.float64)
@@ -110,31 +102,6 @@ def test_shift_is_no_weekly_pattern_and_is_found_beside_one():
         assert marks(fit) == [(31, None)]
         assert (fit.weekly_log_p < math.log(1e-6)) == (pattern > 0)
         assert fit.changes[0].after - fit.changes[0].before == pytest.approx(0.1)
-
-
-def test_chance_of_a_shift_beside_weekdays_is_close_to_what_a_chain_has(rng):
-    """Within 8%, by importance sampling: at least one is large, and how many others are then.
-
-    P(any) = sum_i P(|Z_i| > b) E[1/number that are large] with i drawn, then Z given |Z_i| > b
-    (Naiman and Priebe, Journal of Computational and Graphical Statistics 10, 2001). Its error is
-    below 1% here: P(false alarm) < 1e-6.
-    """
-    n_days = 56
-    root = rng.uniform(0.7, 1.4, n_days)
-    levels = root[:, None] * (np.arange(n_days)[:, None] % 7 == np.arange(7))
-    cuts = root[:, None] * (np.arange(n_days)[:, None] >= np.arange(1, n_days))
-    basis = np.linalg.qr(levels)[0]
-    cuts -= basis @ (basis.T @ cuts)
-    cuts /= np.linalg.norm(cuts, axis=0)
-    correlation = cuts.T @ cuts
-    for size in (2.5, 4.0, 5.6):
-        one = rng.integers(n_days - 1, size=20_000)
-        once = 2 * stats.norm.sf(size)
-        large = -stats.norm.ppf(once / 2 * rng.random(20_000))
-        scores = rng.normal(size=(20_000, n_days)) @ cuts
-        scores += (large - scores[np.arange(20_000), one])[:, None] * correlation[one]
-        chance = once * (n_days - 1) * np.mean(1 / (np.abs(scores) > size).sum(axis=1))
-        assert math.exp(log_chain_exceedance(size, correlation)) == pytest.approx(chance, rel=0.08)
 
 
 @pytest.mark.parametrize("day", [5, 19])

@@ -127,7 +127,7 @@ def test_linear_algebra_takes_one_thread_whatever_the_cores(metrics_file, monkey
         threads.update(library["num_threads"] for library in threadpool_info())
         raise click.exceptions.Exit(0)
 
-    monkeypatch.setattr("hubbub.decoder.metric_types.strings.StringDecoder.read_candidates", look)
+    monkeypatch.setattr("hubbub.decoder.type_decoder.StringDecoder.read_candidates", look)
     given = ["decode", "homepage", "--metrics", str(metrics_file), "--candidates", "-"]
     with threadpool_limits(2):
         assert CliRunner().invoke(main, given).exit_code == 0

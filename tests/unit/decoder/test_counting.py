@@ -1,6 +1,5 @@
-"""Counting on many threads gives what counting at once would, whatever the chunks are."""
+"""Counting piece by piece gives what counting at once would, whatever the chunks are."""
 
-import threading
 from itertools import pairwise
 
 import numpy as np
@@ -33,38 +32,18 @@ def assert_equal(counts: CohortCounts, expected: CohortCounts) -> None:
 
 
 @examples(50)
-@given(
-    st.lists(st.integers(0, 500), max_size=20),
-    st.integers(1, 3),
-    st.sampled_from([20 * WIDTH, 1000, 2**20]),
-)
-def test_counts_do_not_depend_on_chunks_or_threads(sizes, threads, piece):
+@given(st.lists(st.integers(0, 500), max_size=20), st.sampled_from([20 * WIDTH, 1000, 2**20]))
+def test_counts_do_not_depend_on_chunks_and_progress_never_falls(sizes, piece):
     records = some_records(sum(sizes))
-    cuts = WIDTH * np.cumsum([0, *sizes])
+    cuts, done = WIDTH * np.cumsum([0, *sizes]), list[int]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_PIECE_BYTES", piece)
-        with Counting(PARAMS, threads=threads) as counting:
-            for start, stop in pairwise(cuts.tolist()):
-                counting.add(records[start:stop])
-            counts = counting.result()
-    assert_equal(counts, count_records(records, PARAMS))
-
-
-def test_progress_is_told_in_the_callers_thread_and_never_falls(monkeypatch):
-    monkeypatch.setattr(module, "_PIECE_BYTES", 10 * WIDTH)
-    told: list[tuple[int, int]] = []
-    records = some_records(500)
-    with Counting(
-        PARAMS, progress=lambda done: told.append((done, threading.get_ident())), threads=3
-    ) as counting:
-        for start in range(0, len(records), 7 * WIDTH):
-            counting.add(records[start : start + 7 * WIDTH])
-        counting.result()
-    done = [reports for reports, _ in told]
+        counting = Counting(PARAMS, progress=done.append)
+        for start, stop in pairwise(cuts.tolist()):
+            counting.add(records[start:stop])
+        assert_equal(counting.result(), count_records(records, PARAMS))
     assert done == sorted(done)
-    assert len(done) > 10
-    assert done[-1] == 500
-    assert {thread for _, thread in told} == {threading.get_ident()}
+    assert done[-1] == sum(sizes)
 
 
 @pytest.mark.parametrize("before", [0, 40])
@@ -78,10 +57,10 @@ def test_bad_record_is_told(monkeypatch, before, after):
 
 
 def counted(chunks: list[bytes]) -> CohortCounts:
-    with Counting(PARAMS, threads=2) as counting:
-        for chunk in chunks:
-            counting.add(chunk)
-        return counting.result()
+    counting = Counting(PARAMS)
+    for chunk in chunks:
+        counting.add(chunk)
+    return counting.result()
 
 
 def test_file_is_counted_and_looked_at(tmp_path):

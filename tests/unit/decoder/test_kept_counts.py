@@ -10,15 +10,7 @@ import pytest
 
 from factories import make_metric, make_params
 from hubbub.decoder.reports import Counting, StoredReports, load_reports
-from hubbub.inference import (
-    AnomalyDetector,
-    Choice,
-    Method,
-    ReportSpool,
-    UndecodableError,
-    decode,
-    hashed,
-)
+from hubbub.inference import AnomalyDetector, Choice, Method, UndecodableError, decode, hashed
 from hubbub.protocol import Records, keep_counts, record_width
 from hubbub.reporting import anomaly_findings
 from parameters import quick_but
@@ -97,17 +89,17 @@ def _by_loading(by_day: bool, stored: Stored, choice: Choice) -> Any:
     """Load while upkeep counts the oldest day, after it was looked for and before it is read."""
     counted = False
 
-    def spool_for(total: int, last_counted: dt.date | None) -> ReportSpool | None:
+    def keeps_whole(total: int, last_counted: dt.date | None) -> bool:
         nonlocal counted
-        spool = choice.spool_for(total, last_counted)
+        keeps = choice.keeps_whole(total, last_counted)
         if not counted:
             counted = True
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(stored.count_before, DAYS[1]).result()
-        return spool
+        return keeps
 
     source = StoredReports(stored.url)
-    return asyncio.run(load_reports(source, stored.metric, by_day=by_day, spool_for=spool_for))
+    return asyncio.run(load_reports(source, stored.metric, by_day=by_day, keeps_whole=keeps_whole))
 
 
 @pytest.mark.parametrize("by_day", [False, True])
@@ -160,5 +152,5 @@ def test_improbable_reports_and_uneven_cohorts_show_in_counts_and_repeats_do_not
 
 def test_counts_of_other_parameters_are_refused():
     kept = keep_counts(b"", make_params(k=8, m=2))
-    with Counting(NOISE) as counting, pytest.raises(UndecodableError, match=r"must be \(8, 32\)"):
-        counting.add_counts(kept)
+    with pytest.raises(UndecodableError, match=r"must be \(8, 32\)"):
+        Counting(NOISE).add_counts(kept)

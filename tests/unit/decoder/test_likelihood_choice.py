@@ -62,7 +62,7 @@ def test_gain_is_what_the_information_of_a_rare_string_says():
     assert len(apart) == 1
     total = 10_000
     reports = expected_reports(params, apart, np.array([1.0, 0.0]), total)
-    bound = error_bound(ReportMixture(reports, apart, 1), np.array([1.0, 0.0]))[1]
+    bound = error_bound(ReportMixture(reports, apart), np.array([1.0, 0.0]))[1]
     contrast = (params.q_star - params.p_star) ** 2 / (params.p_star * (1 - params.p_star))
     alone = 1 / (total * ((1 + contrast) ** 2 - 1))
     assert 1 < bound**2 / alone < 2
@@ -112,7 +112,7 @@ def test_auto_finds_what_bit_counts_find_among_absent_candidates(p):
     listed = hashed([*held, *(f"absent {i}" for i in range(100))], params)
     counted = decode(count_records(records, params), params, listed)
     choice = Choice(Method.AUTO, params, len(listed))
-    assert choice.spool_for(3_000) is not None
+    assert choice.keeps_whole(3_000)
     found = choice.complete(counted, pack([records], params), listed, lambda *_: None)
     assert found.detected[:4].all()
     assert np.nanmedian(found.std_error) <= np.nanmedian(counted.std_error)

@@ -15,10 +15,10 @@ from hubbub.inference import (
     RepeatSource,
     bit_positions,
     decode,
+    misfit,
     overlooked,
 )
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.misfit import misfit
 from hubbub.protocol import RapporParams
 
 PARAMS = DecodingParams(k=64, h=2, m=16, f=0.25, p=0.35, q=0.65)

@@ -31,7 +31,7 @@ SHARES = np.array([0.2, 0.5, 0.2, 0.1])
 
 
 def mixture_of(params: RapporParams) -> ReportMixture:
-    return ReportMixture(reports_of(HELD, params), members_of(list(HELD), params), 2)
+    return ReportMixture(reports_of(HELD, params), members_of(list(HELD), params))
 
 
 def shape(params: RapporParams) -> str:
@@ -44,8 +44,9 @@ def test_candidates_totals_are_their_sums_over_reports(params):
     tables = tabulate(mixture, SHARES, np.zeros(4))
     summed = (tables.score, tables.information, tables.unknown)
     score, own, unknown = totals(tables.cells, summed, hashed(OTHERS, params))
-    direct = mixture.overlaps(SHARES, members_of(OTHERS, params))
-    np.testing.assert_allclose(score, direct.score, atol=1e-8)
+    others = members_of(OTHERS, params)
+    direct, by_cohort = mixture.overlaps(SHARES, others), mixture.crossings(SHARES, others)
+    np.testing.assert_allclose(score, by_cohort.score.sum(axis=0), atol=1e-8)
     np.testing.assert_allclose(own, direct.own, rtol=1e-10)
     np.testing.assert_allclose(unknown, direct.shared[:, 0], rtol=1e-10)
 

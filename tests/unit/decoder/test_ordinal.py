@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from hubbub.inference import (
-    CategoryEstimates,
-    FloatArray,
-    Quantile,
-    estimate_ordinal,
-    nearest_distribution,
-)
+from hubbub.inference import CategoryEstimates, Quantile, estimate_ordinal, nearest_distribution
 from hubbub.protocol import bucket_bounds, bucket_label
 
 EDGES = (0.0, 10.0, 20.0, 40.0)
@@ -85,32 +79,3 @@ def test_estimated_bucket_is_within_the_interval_and_shares_never_fall(rate, std
         assert quantile.low <= quantile.bucket_low < quantile.bucket_high <= quantile.high
     assert (np.diff(found.cumulative) >= 0).all()
     assert found.cumulative[-1] == 1
-
-
-def test_mean_is_of_closed_buckets_and_bounded_by_their_edges():
-    mean = estimate_ordinal(estimates_of(SHARES, 1e-7), EDGES).inner_mean
-    assert mean is not None
-    inner: FloatArray = np.array([0.25, 0.5, 0.25])
-    assert mean.mean == pytest.approx(inner @ [5, 15, 30])
-    assert mean.low == pytest.approx(inner @ [0, 10, 20], abs=1e-3)
-    assert mean.high == pytest.approx(inner @ [10, 20, 40], abs=1e-3)
-
-
-def test_error_of_the_mean_is_that_of_the_quotient():
-    """Against the derivative by every share, taken numerically."""
-    rate, step = np.array(SHARES), 1e-6
-
-    def mean_of(shares: FloatArray) -> float:
-        return float(shares[1:4] @ [5.0, 15, 30] / shares[1:4].sum())
-
-    gradient = [(mean_of(rate + step * e) - mean_of(rate - step * e)) / 2 / step for e in np.eye(5)]
-    estimates = estimates_of(SHARES, 0.01)
-    mean = estimate_ordinal(estimates, EDGES).inner_mean
-    assert mean is not None
-    expected = math.sqrt(np.array(gradient) @ estimates.covariance @ gradient)
-    assert mean.std_error == pytest.approx(expected, rel=1e-6)
-
-
-def test_mean_is_not_told_when_values_may_all_lie_beyond_the_edges():
-    assert estimate_ordinal(estimates_of((0.5, 0, 0, 0, 0.5), 0.01), EDGES).inner_mean is None
-    assert estimate_ordinal(estimates_of((0.5, 0.5), 1e-6), (1.0,)).inner_mean is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from hubbub.inference import pack_strings, string_table as files
+from hubbub.inference import candidates as files, pack_strings
 
 _STRINGS = [
     "",

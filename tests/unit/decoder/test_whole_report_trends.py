@@ -27,13 +27,13 @@ def records_by_day(names: tuple[str, ...] = VALUES) -> dict[dt.date, bytes]:
     }
 
 
-def follow(records: Mapping[dt.date, bytes], threads: int = 1) -> Trends[Decoding] | None:
+def follow(records: Mapping[dt.date, bytes]) -> Trends[Decoding] | None:
     together = b"".join(records.values())
     counted = decode(count_records(together, PARAMS), PARAMS, LISTED)
     pooled = decode_reports(pack([together], PARAMS), counted, LISTED, reason="asked for")
     by_day = {day: count_records(each, PARAMS) for day, each in records.items()}
     packed = {day: pack([each], PARAMS) for day, each in records.items()}
-    return decode_whole_days(by_day, packed, pooled, LISTED, min_reports=1_000, threads=threads)
+    return decode_whole_days(by_day, packed, pooled, LISTED, min_reports=1_000)
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +60,6 @@ def test_change_is_marked_on_its_day(trends):
         for name, changes in zip(trends.followed, trends.found.changes[1:], strict=True)
     }
     assert marked == {"a": [2], "b": [], "c": [2]}
-
-
-def test_number_of_threads_changes_nothing(trends):
-    other = follow(records_by_day(), threads=3)
-    assert other
-    assert other.share.tolist() == trends.share.tolist()
-    assert other.found.q_value.tolist() == trends.found.q_value.tolist()
 
 
 def test_nothing_detected_leaves_nothing_to_follow():

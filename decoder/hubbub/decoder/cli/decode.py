@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 import click
 
-from hubbub.decoder.engines import ENGINES, LOCAL
 from hubbub.decoder.options import (
     CORRECTIONS,
+    ENGINES,
     ESTIMANDS,
+    LOCAL,
     METHODS,
     MIN_REPORTS,
     MIN_REPORTS_VARIABLE,
@@ -131,9 +132,9 @@ def _min_reports(words: str) -> Callable[[_Command], _Command]:
     "--candidates",
     multiple=True,
     metavar="FILE",
-    help="Strings to look for: a UTF-8 file with one per line, or a Parquet file's column; for "
-    "several files, a folder or a pattern such as 'lists/*.gz'; s3://BUCKET/PATH and so on; - for "
-    "standard input. For a joint metric, FIELD=FILE for each field of strings.",
+    help="Strings to look for: a UTF-8 file with one per line, or a Parquet file's column; "
+    "s3://BUCKET/PATH and so on; - for standard input. For a joint metric, FIELD=FILE for each "
+    "field of strings.",
 )
 @click.option(
     "--since",

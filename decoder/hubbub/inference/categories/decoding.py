@@ -9,10 +9,9 @@ value is one bit of several, exactly one of them is true in every report, so the
 mean as well. Forged reports, and clients with other parameters than the registry's, may show in
 both. Reports of a fixed number of cells show it at once: there is nothing random about either.
 
-Of an ordinal metric cumulative shares, quantiles and a mean follow from the buckets' shares. A
-report shows in which bucket a value lies, never where in it. So quantiles are given as buckets,
-with intervals that end at edges; and the first and last bucket are open, so no mean of all values
-can be estimated, only one of those between the first and the last edge.
+Of an ordinal metric cumulative shares and quantiles follow from the buckets' shares. A report shows
+in which bucket a value lies, never where in it. So quantiles are given as buckets, with intervals
+that end at edges; and the first and last bucket are open, so no mean can be estimated.
 """
 
 from __future__ import annotations
@@ -37,16 +36,18 @@ from hubbub.inference.categories.shares import (
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import POWER
 from hubbub.inference.errors import DecoderError
-from hubbub.inference.regression.sensitivity import FORGED_SHARE
+from hubbub.inference.regression.estimates import FORGED_SHARE
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
-from hubbub.inference.testing.intervals import Z_CONFIDENCE
-from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
+from hubbub.inference.testing.multiple_testing import (
+    Z_CONFIDENCE,
+    Correction,
+    log_cutoff,
+    log_q_values,
+)
 from hubbub.protocol import Metric, bucket_bounds
 
 LEVELS = (0.25, 0.5, 0.75, 0.9)
 """Quantiles that are reported: the quartiles and the level that nine tenths stay below."""
-
-_FIRM = 5.0  # a quotient's normal interval needs a denominator this many standard errors above 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +65,6 @@ class Quantile:
 
 
 @dataclass(frozen=True, slots=True)
-class InnerMean:
-    """Mean of the values from the first to below the last edge."""
-
-    mean: float  # as if every value lay at the middle of its bucket
-    std_error: float
-    low: float  # with at least 95% confidence, wherever in their buckets the values lie
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
 class OrdinalEstimates:
     """Quantities that follow from the buckets' shares together."""
 
@@ -81,8 +72,6 @@ class OrdinalEstimates:
     cumulative: FloatArray
     interval: ShareInterval  # its 95% intervals, each by itself
     quantiles: tuple[Quantile, ...]  # of `LEVELS`
-    # None if there is only one edge, or too few values are known to lie between the edges.
-    inner_mean: InnerMean | None
 
 
 def estimate_ordinal(estimates: CategoryEstimates, edges: tuple[float, ...]) -> OrdinalEstimates:
@@ -95,7 +84,6 @@ def estimate_ordinal(estimates: CategoryEstimates, edges: tuple[float, ...]) -> 
         cumulative=cumulative,
         interval=ShareInterval(np.append(inner.low, 1.0), np.append(inner.high, 1.0)),
         quantiles=tuple(_quantile(level, edges, cumulative, below, std_error) for level in LEVELS),
-        inner_mean=_inner_mean(estimates, edges),
     )
 
 
@@ -122,34 +110,6 @@ def _quantile(
 
 def _leading(certain: BoolArray) -> int:
     return int(np.logical_and.accumulate(certain).sum())
-
-
-def _inner_mean(estimates: CategoryEstimates, edges: tuple[float, ...]) -> InnerMean | None:
-    """Divide a weighted sum by the inner share; the linearised quotient gives the error."""
-    inside = np.zeros(len(edges) + 1)
-    inside[1:-1] = 1.0
-    share, share_error = (float(x) for x in estimates.contrast(inside))
-    if len(edges) < 2 or share <= _FIRM * share_error:
-        return None
-    lower, upper = np.array(edges[:-1]), np.array(edges[1:])
-    at_low = _quotient(estimates, inside, lower, share)
-    middle = _quotient(estimates, inside, lower + (upper - lower) / 2, share)
-    at_high = _quotient(estimates, inside, upper, share)
-    return InnerMean(
-        mean=min(max(middle[0], edges[0]), edges[-1]),
-        std_error=middle[1],
-        low=min(max(at_low[0] - Z_CONFIDENCE * at_low[1], edges[0]), edges[-1]),
-        high=max(min(at_high[0] + Z_CONFIDENCE * at_high[1], edges[-1]), edges[0]),
-    )
-
-
-def _quotient(
-    estimates: CategoryEstimates, inside: FloatArray, values: FloatArray, share: float
-) -> tuple[float, float]:
-    weights = inside.copy()
-    weights[1:-1] = values
-    mean = float(estimates.contrast(weights)[0]) / share
-    return mean, float(estimates.contrast((weights - mean * inside) / share)[1])
 
 
 class KnownRates(NamedTuple):

@@ -33,7 +33,7 @@ from hubbub.inference.repeated_reports import (
     RepeatedReports,
     instantaneous_variance as coins_variance,
 )
-from hubbub.inference.testing.intervals import CONFIDENCE, Z_CONFIDENCE, after_selection
+from hubbub.inference.testing.multiple_testing import CONFIDENCE, Z_CONFIDENCE, after_selection
 from hubbub.protocol import Metric, MetricError, RapporParams, Subset
 
 # Keeps weights above 0 where nearly all clients are in one category and the set is large: then the

@@ -19,7 +19,7 @@ from hubbub.inference.candidates import Candidates
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.inference import MOST_MEMBERS, require_tabulable
-from hubbub.inference.packed import GROUPED_BITS, RawReports, ReportSpool
+from hubbub.inference.packed import PackedReports
 from hubbub.protocol import RapporParams
 
 LEAST_GAIN = 0.05
@@ -74,9 +74,7 @@ def variance_gain(params: RapporParams) -> float:
 
 def expected_seconds(params: RapporParams, n_reports: int, n_candidates: int) -> float:
     """Return roughly how long the likelihood takes on one core."""
-    rows, components = n_reports, 1 + min(n_candidates, MOST_MEMBERS)
-    if params.k <= GROUPED_BITS:
-        rows = min(n_reports, params.m << params.k)
+    rows, components = min(n_reports, params.m << params.k), 1 + min(n_candidates, MOST_MEMBERS)
     tuples = float(params.k**params.h)
     rounds = _ROUNDS_OF_LONG_LISTS if n_candidates > MOST_MEMBERS else 1
     return rounds * (
@@ -156,8 +154,8 @@ class Choice:
     n_candidates: int
     reason: str = ONLY_COUNTS  # why the method that was chosen was chosen
 
-    def spool_for(self, n_reports: int, counted_until: dt.date | None = None) -> ReportSpool | None:
-        """Return what keeps whole reports, or None if their counts are enough, or all there is.
+    def keeps_whole(self, n_reports: int, counted_until: dt.date | None = None) -> bool:
+        """Return whether to keep whole reports: not if counts are enough, or all there is.
 
         `counted_until`: the last day of which only counts are kept. Raises `UndecodableError` if
         the likelihood is asked for, but filters have too many sets of bits, or some reports are
@@ -172,20 +170,20 @@ class Choice:
                     f"{first_whole} on (--since {first_whole}), or leave --method out"
                 )
             self.reason = f"{what}; there are whole reports from {first_whole} on"
-            return None
+            return False
         if self.method is Method.AUTO:
             wanted, self.reason = is_worthwhile(self.params, n_reports, self.n_candidates)
-            return ReportSpool(self.params) if wanted else None
+            return wanted
         self.reason = ASKED_FOR
         if self.method is Method.REGRESSION:
-            return None
+            return False
         require_tabulable(self.params)
-        return ReportSpool(self.params)
+        return True
 
     def complete(
         self,
         counted: Decoding,
-        reports: RawReports | None,
+        reports: PackedReports | None,
         candidates: Candidates,
         progress: Callable[[int, float], None],
     ) -> Decoding:

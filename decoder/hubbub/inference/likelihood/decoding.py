@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
-from hubbub.inference.candidates import Candidates
+from hubbub.inference.candidates import Candidates, distinct_positions
 from hubbub.inference.decoding import LIKELIHOOD, POWER, Decoding
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.inference import (
@@ -29,24 +29,25 @@ from hubbub.inference.likelihood.inference import (
     Shares,
     require_tabulable,
 )
-from hubbub.inference.likelihood.maximum import (
+from hubbub.inference.likelihood.mixture import (
     TOLERANCE,
     Fitted,
+    ReportMixture,
     best_among,
     maximise,
     with_evidence,
 )
-from hubbub.inference.likelihood.sums import ReportMixture, distinct_positions
-from hubbub.inference.packed import RawReports
-from hubbub.inference.parallel import cores, one_thread
+from hubbub.inference.packed import PackedReports
+from hubbub.inference.parallel import one_thread
+from hubbub.inference.regression.estimates import threshold_z
 from hubbub.inference.regression.model import unknown_column
-from hubbub.inference.regression.sensitivity import threshold_z
-from hubbub.inference.testing.intervals import reported_intervals, selection_bias
 from hubbub.inference.testing.multiple_testing import (
     Correction,
     counted_tests,
     log_cutoff,
     log_q_values,
+    reported_intervals,
+    selection_bias,
 )
 from hubbub.protocol import RapporParams
 
@@ -91,25 +92,23 @@ class Likelihood:
 
 
 def fit_reports(
-    reports: RawReports,
+    reports: PackedReports,
     proposals: Decoding,
     candidates: Candidates,
     *,
     alpha: float = 0.05,
     correction: Correction = Correction.BH,
     tolerance: float = TOLERANCE,
-    threads: int | None = None,
     progress: Progress = lambda _passes, _gap: None,
 ) -> Likelihood:
     """Find which candidates are present, and how often, from whole reports.
 
     `reports`: all reports, packed. `proposals`: of the same reports' counts and the same
     candidates, of which no two set the same bits. `alpha`: level of the correction's error rate.
-    `tolerance`: log-likelihood that may be missing at the end. `threads`: all cores if not given;
-    the result is the same. `progress`: called after each pass over the reports, with passes so far
-    and the gap that is left. Raises `UndecodableError` if there are no reports or they hold too
-    little information, the proposals are of other candidates, or filters have too many sets of bits
-    (see `require_tabulable`).
+    `tolerance`: log-likelihood that may be missing at the end. `progress`: called after each pass
+    over the reports, with passes so far and the gap that is left. Raises `UndecodableError` if
+    there are no reports or they hold too little information, the proposals are of other candidates,
+    or filters have too many sets of bits (see `require_tabulable`).
     """
     require_tabulable(reports.params)
     if not reports.total or len(proposals.share) != len(candidates):
@@ -126,7 +125,7 @@ def fit_reports(
 
     def solve(members: IntArray, shares: FloatArray) -> Fitted:
         positions = distinct_positions(candidates.positions(members), reports.params)
-        mixture = ReportMixture(reports, positions, threads or cores())
+        mixture = ReportMixture(reports, positions)
         start = np.clip(np.nan_to_num(shares), 0.0, 1.0)
         start = np.concatenate([[max(1.0 - start.sum(), _LEAST_START)], start])
         solution = maximise(
@@ -230,26 +229,24 @@ def propose(decoding: Decoding) -> IntArray:
 
 
 def decode_reports(
-    reports: RawReports,
+    reports: PackedReports,
     counted: Decoding,
     candidates: Candidates,
     *,
     reason: str,
-    threads: int | None = None,
     progress: Progress = lambda _passes, _gap: None,
 ) -> Decoding:
     """Decode whole reports, from a decoding of their counts on; otherwise as `fit_reports`.
 
     `reports`: all reports, packed. `counted`: of the same reports' counts and candidates; its level
     and correction are kept. `candidates`: those of `counted`, in their order. `reason`: why least
-    squares wasn't used, for the summary. `threads`: cores to use; all that there are if left out.
-    `progress`: called after each pass over the reports, with passes so far and the gap that is
-    left.
+    squares wasn't used, for the summary. `progress`: called after each pass over the reports, with
+    passes so far and the gap that is left.
     """
     if len(counted.same_bits.rows):
         distinct = candidates.take(counted.same_bits.others(len(candidates)))
         decoding = decode_reports(
-            reports, counted.distinct(), distinct, reason=reason, threads=threads, progress=progress
+            reports, counted.distinct(), distinct, reason=reason, progress=progress
         )
         return decoding.with_groups(counted.candidates, counted.same_bits)
     summary = counted.summary
@@ -259,7 +256,6 @@ def decode_reports(
         candidates,
         alpha=summary.alpha,
         correction=summary.correction,
-        threads=threads,
         progress=progress,
     )
     estimates, presence = found.shares, found.presence

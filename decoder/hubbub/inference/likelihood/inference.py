@@ -34,29 +34,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from hubbub.inference.arrays import FloatArray, IntArray, PositionArray, RealArray
-from hubbub.inference.candidates import Candidates
+from hubbub.inference.candidates import Candidates, distinct_positions
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.maximum import (
+from hubbub.inference.likelihood.mixture import (
+    Crossings,
     EstimationModel,
     Fitted,
-    Solution,
-    estimation_model,
-    random_strings,
-)
-from hubbub.inference.likelihood.sums import (
-    CohortSums,
-    Components,
-    Crossings,
     Moved,
     ReportMixture,
+    Solution,
     block_rows,
-    by_cohort,
     densities,
-    distinct_positions,
-    fill,
+    estimation_model,
+    random_strings,
     ratio_rows,
+    sums_by_cohort,
 )
-from hubbub.inference.packed import PackedReports, ReportBlock
+from hubbub.inference.packed import ReportBlock
 from hubbub.inference.quadratic import best_without
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.protocol import RapporParams
@@ -130,23 +124,12 @@ def tabulate(mixture: ReportMixture, shares: FloatArray, shift: FloatArray) -> C
     sum_s shares_s L_is. `shift`, shape (1 + a,): a small change of the shares; shift_i = sum_s
     shift_s L_is / mix_i. To first order the scores are those at `shares + shift`.
     """
-    cells = make_cells(mixture.reports.params)
-    tables = np.zeros((3, mixture.reports.params.m, len(cells.half_left)))
-    asked = (mixture.components, cells, shares, shift)
-    fill(tuple(tables), mixture.reports.map(_tabulate, asked, mixture.threads))
-    return CellTables(cells, tables[0], tables[1], tables[2])
-
-
-def _tabulate(
-    asked: tuple[Components, Cells, FloatArray, FloatArray], reports: PackedReports, threads: int
-) -> CohortSums:
-    """Return the tables of the cohorts of a part."""
-    components, cells, shares, shift = asked
-    params, precision = components.params, components.precision
+    params, precision = mixture.reports.params, mixture.precision
+    cells = make_cells(params)
     at, by = shares.astype(precision), shift.astype(precision)
 
     def work(block: ReportBlock) -> tuple[RealArray, RealArray, RealArray]:
-        density = components.densities(block, precision)
+        density = mixture.densities(block, precision)
         mixed = at @ density
         weights = block.weights.astype(precision)
         once = weights / mixed * (1 - by @ density / mixed)
@@ -157,8 +140,9 @@ def _tabulate(
         unknown = _table(cells, left * (twice * density[0]), right)
         return score, _table(cells, left * left * twice, right * right), unknown
 
-    size = len(shares) + len(cells.left) + len(cells.right)
-    return by_cohort(reports, block_rows(size), work, threads)
+    rows = block_rows(len(shares) + len(cells.left) + len(cells.right))
+    shapes = [(len(cells.half_left),)] * 3
+    return CellTables(cells, *sums_by_cohort(mixture.reports, rows, work, shapes))
 
 
 def totals(cells: Cells, tables: Sequence[FloatArray], candidates: Candidates) -> FloatArray:

@@ -3,16 +3,11 @@
 Days are independent normals with known, unequal variances: a constant, or from three weeks on a
 level for each weekday, and intervals of days that differ from the rest. An interval that reaches to
 the end is a shift, one inside a stretch, of one day a spike. How often chance alone makes one as
-conspicuous as the most conspicuous one is computed, not simulated.
+conspicuous as the most conspicuous one has a bound in closed form.
 
-Invariant: weekdays have levels wherever there are three weeks, whether a pattern is found or not,
-so that no interval's chance depends on an earlier test.
-
-Standardised normals -> the chance that the largest of their absolute values exceeds a size.
-
-Two ways, for two orders of cost: a Markov chain is integrated step by step, whatever is correlated
-from neighbour to neighbour has a bound in closed form. Invariant: small chances keep their digits,
-so first exits are added up and no chance is taken as one less another; results are logarithms.
+Invariants: weekdays have levels wherever there are three weeks, whether a pattern is found or not,
+so that no interval's chance depends on an earlier test; small chances keep their digits, so
+results are logarithms.
 """
 
 from __future__ import annotations
@@ -20,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -30,49 +24,6 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 
 _FAR = 8.0
 """Beyond it the union bound is taken: it is below 1e-14 for each variable there."""
-# Variables so close that the chain hardly moves between them are taken as one; the nodes are
-# Gauss's, as many as resolve a step. tests/unit/decoder/test_maxima.py holds the chance against
-# simulation and the multivariate normal.
-_FINEST_STEP = 0.1
-_NODES_A_STEP = 4.8
-
-
-def log_chain_exceedance(size: float, correlation: FloatArray) -> float:
-    """Return ln P(max_i |Z_i| > size) of a Markov chain of normals.
-
-    `size`: the size that is exceeded. `correlation`, shape (n, n): of variables in the chain's
-    order; signs don't matter. Returns exact to numerical integration where neighbours are not too
-    close; an upper bound where they are (correlation above 0.995), never above that of neighbours,
-    and above a size of 8, where it is the union bound.
-
-    Notes
-    -----
-    First exits are added up, P(|Z_1| > b) + sum_i P(|Z_i| > b, none before it). The density of
-    "none so far" is kept at Gauss-Legendre nodes.
-    """
-    n = len(correlation)
-    if size >= _FAR or n == 1:
-        return _log_union(size, n)
-    slopes = np.abs(correlation)
-    deviations = np.sqrt(np.maximum(1.0 - slopes**2, 1e-30))
-    kept, skipped = [0], []  # the chain, and what is too close after one of it, with that one
-    for index in range(1, n):
-        if deviations[kept[-1], index] >= _FINEST_STEP:
-            kept.append(index)
-        else:
-            skipped.append((kept[-1], index))
-    steps = [(slopes[pair], deviations[pair]) for pair in pairwise(kept)]
-    finest = min([deviation for _, deviation in steps], default=1.0)
-    nodes, weights = np.polynomial.legendre.leggauss(16 + math.ceil(_NODES_A_STEP * size / finest))
-    nodes, weights = size * nodes, size * weights
-    total = float(special.erfc(size / math.sqrt(2.0)))
-    alive = np.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
-    for slope, deviation in steps:
-        total += float(weights @ (alive * _leaves(size, slope * nodes, deviation)))
-        kernel = np.exp(-(((nodes[:, None] - slope * nodes) / deviation) ** 2) / 2)
-        alive = kernel @ (weights * alive) / (deviation * math.sqrt(2 * math.pi))
-    total += float(_first_exits(size, np.array([slopes[pair] for pair in skipped])).sum())
-    return min(math.log(total), log_exceedance_bound(size, np.diagonal(slopes, 1)))
 
 
 def log_exceedance_bound(size: float, neighbours: FloatArray) -> float:
@@ -104,12 +55,6 @@ def _first_exits(size: float, correlations: FloatArray) -> FloatArray:
     """
     close = np.minimum(np.abs(correlations), 1.0)
     return np.asarray(4.0 * special.owens_t(size, np.sqrt((1.0 - close) / (1.0 + close))))
-
-
-def _leaves(size: float, mean: FloatArray, deviation: float) -> FloatArray:
-    scale = deviation * math.sqrt(2.0)
-    above = special.erfc((size - mean) / scale) + special.erfc((size + mean) / scale)
-    return np.asarray(0.5 * above)
 
 
 WEEK = 7
@@ -270,8 +215,6 @@ def _most_conspicuous(series: _Series, found: Sequence[_Interval]) -> _Interval 
     -----
     W are the weights, X the model's columns, M = W - W X (X'WX)^-1 X'W. An interval with indicator
     u is estimated by u'My/u'Mu with variance 1/u'Mu, and u'Mv is the covariance of u'My and v'My.
-    Shifts are a Markov chain: with a constant alone exactly (a Brownian bridge over its standard
-    deviation), with weekdays and changes nearly.
     """
     n_days = len(series.days)
     scores = series.scores(series.scaled_design(found))
@@ -288,12 +231,8 @@ def _most_conspicuous(series: _Series, found: Sequence[_Interval]) -> _Interval 
         sizes = np.abs(scores.of(a, b)) / deviation
         sizes /= np.sqrt(1.0 + 2.0 * series.common * information)
         most = _largest(series, found, sizes, a, b)
-        if log_part == _OF_SHIFTS:
-            correlation = covariance(a[:, None], b[:, None], a, b) / np.outer(deviation, deviation)
-            log_chance = log_chain_exceedance(float(sizes[most]), correlation)
-        else:
-            neighbours = covariance(a[:-1], b[:-1], a[1:], b[1:]) / (deviation[:-1] * deviation[1:])
-            log_chance = log_exceedance_bound(float(sizes[most]), neighbours)
+        neighbours = covariance(a[:-1], b[:-1], a[1:], b[1:]) / (deviation[:-1] * deviation[1:])
+        log_chance = log_exceedance_bound(float(sizes[most]), neighbours)
         interval = _Interval(min(log_chance - log_part, 0.0), int(a[most]), int(b[most]))
         best = min(best or interval, interval)
     return best

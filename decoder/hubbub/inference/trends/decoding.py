@@ -34,7 +34,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
-from hubbub.inference.candidates import Candidates, Design, hashed, make_design
+from hubbub.inference.candidates import Candidates, Design, distinct_positions, hashed, make_design
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.inference.categories.shares import (
     estimate_categories,
@@ -44,10 +44,9 @@ from hubbub.inference.categories.shares import (
 from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.likelihood.sums import ReportMixture, distinct_positions
+from hubbub.inference.likelihood.mixture import ReportMixture
 from hubbub.inference.numbers import NumberDecoding, decode_numbers, estimate_numbers
-from hubbub.inference.packed import RawReports
-from hubbub.inference.parallel import cores
+from hubbub.inference.packed import PackedReports
 from hubbub.inference.regression.estimates import drawing, without_drawing
 from hubbub.inference.regression.model import fit_selected
 from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports
@@ -445,20 +444,18 @@ Above the rounding of single precision, in which the information of many reports
 
 def decode_whole_days(
     by_day: Mapping[dt.date, CohortCounts],
-    whole: Mapping[dt.date, RawReports],
+    whole: Mapping[dt.date, PackedReports],
     pooled: Decoding,
     candidates: Candidates,
     *,
     min_reports: int = 1,
-    threads: int | None = None,
 ) -> Trends[Decoding] | None:
     """Estimate the detected strings on each day, and find where their shares changed.
 
     `by_day`: counts of all days. `whole`: reports of the days with enough of them, at least one.
     `pooled`: of those days together, by the likelihood; its level and correction are kept.
-    `candidates`: those of `pooled`, in their order. `min_reports`: how many were enough. `threads`:
-    all cores if not given; the result is the same. Returns none if no string was detected, or whole
-    reports don't distinguish the detected ones.
+    `candidates`: those of `pooled`, in their order. `min_reports`: how many were enough. Returns
+    none if no string was detected, or whole reports don't distinguish the detected ones.
     """
     found = pooled.largest_detected()
     if not len(found):
@@ -467,8 +464,7 @@ def decode_whole_days(
     detected = pooled.constrained_share[found]
     centre = np.concatenate([[max(1.0 - float(detected.sum()), 0.0)], detected])
     sums = {
-        day: ReportMixture(reports, positions, threads or cores()).evaluate(centre)
-        for day, reports in whole.items()
+        day: ReportMixture(reports, positions).evaluate(centre) for day, reports in whole.items()
     }
     total = sum(reports.total for reports in whole.values())
     information = np.asarray(sum(each.information for each in sums.values())) / total
