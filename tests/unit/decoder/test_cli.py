@@ -1,10 +1,8 @@
 """Mistakes on the decoder's command line are told before any work is done."""
 
-import hashlib
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import numpy as np
@@ -12,11 +10,8 @@ import pytest
 from click.testing import CliRunner
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
-from evaluation.studies.cases import StringsCase, zipf
-from factories import make_metric, make_params, registry_toml
 from hubbub.decoder.cli import main
 from hubbub.decoder.options import MIN_REPORTS
-from hubbub.protocol import Records
 from unit.collector.forgeries import joined, records_of
 from unit.decoder.stores import filled_store, plausible_records
 
@@ -132,48 +127,3 @@ def test_linear_algebra_takes_one_thread_whatever_the_cores(metrics_file, monkey
     with threadpool_limits(2):
         assert CliRunner().invoke(main, given).exit_code == 0
     assert threads == {1}
-
-
-@pytest.fixture(scope="module")
-def popular(tmp_path_factory) -> tuple[Path, list[str]]:
-    """A folder with a store of 50,000 reports, and how to decode it with 3,000 candidates."""
-    folder = tmp_path_factory.mktemp("popular")
-    case = StringsCase.made_up("popular", make_params(), 50_000, zipf(10), 0, 10)
-    records, run = case.collect_reports(1)
-    store = filled_store(folder, Records(2 + make_params().k // 8, bytes(records)))
-    (folder / "metrics.toml").write_text(registry_toml(make_metric()), encoding="utf-8")
-    names = [*run.candidates, *(f"nobody has {i}" for i in range(3_000))]
-    (folder / "names.txt").write_text("\n".join(names), encoding="utf-8")
-    (folder / "parts").mkdir()
-    (folder / "parts" / "1.txt").write_text("\n".join(names[:1_600]), encoding="utf-8")
-    (folder / "parts" / "2.txt").write_text("\n".join(names[1_599:]), encoding="utf-8")
-    given = ["decode", "homepage", "--metrics", f"{folder}/metrics.toml", "--store", store]
-    return folder, [*given, "--detected-only"]
-
-
-def test_a_list_in_several_files_gives_the_same_table(popular):
-    folder, given = popular
-    one = CliRunner().invoke(main, [*given, "--candidates", f"{folder}/names.txt", "--output=-"])
-    assert len(one.stdout.splitlines()) > 3
-    output = f"--output={folder}/several.json"
-    parts = ["--candidates", f"{folder}/parts", "--output=-", output]
-    several = CliRunner().invoke(main, [*given, *parts])
-    assert several.stdout == one.stdout
-    assert "1 repeated candidates left out" in several.stderr
-    document = json.loads((folder / "several.json").read_text())
-    assert document["summary"]["candidates"] == 3_020
-    sources = {each["role"]: each for each in document["provenance"]["sources"]}
-    lines = [
-        f"{hashlib.sha256((folder / 'parts' / name).read_bytes()).hexdigest()}  {name}\n"
-        for name in ("1.txt", "2.txt")
-    ]
-    assert sources["candidates"]["name"] == "parts"
-    assert sources["candidates"]["sha256"] == hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def test_a_list_in_several_files_is_followed_day_by_day(popular):
-    folder, given = popular
-    daily = [*given, "--by=day", "--output=-", "--candidates"]
-    one = CliRunner().invoke(main, [*daily, f"{folder}/names.txt"])
-    assert len(one.stdout.splitlines()) > 3
-    assert CliRunner().invoke(main, [*daily, f"{folder}/parts"]).stdout == one.stdout
