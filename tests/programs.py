@@ -35,7 +35,6 @@ _IMPORTED = [
     "hubbub.collector.serving.server",
     "hubbub.decoder.cli.decode",
     "hubbub.decoder.type_decoder",
-    "hubbub.storage.backup",
     "hubbub.storage.sqlite",
     "jinja2",
     "prometheus_client",

@@ -1,8 +1,4 @@
-"""A store behind PgBouncer: in session mode all works, in the others it is refused with the reason.
-
-The reason must come at the start: settings that PgBouncer drops and prepared statements that it
-loses would show only now and then.
-"""
+"""A store behind PgBouncer: in session mode all works."""
 
 import asyncio
 from pathlib import Path
@@ -11,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from hubbub.simulations import running_collector
-from hubbub.storage import StoreError, open_store
+from hubbub.storage import open_store
 from pgbouncer.pools import pooled
 from service.commands import run_collector_command
 from service.loads import Accounts, Load, assert_delivered, send_all_again
@@ -20,7 +16,6 @@ _DROPPED = ", ".join(
     [
         "statement_timeout",
         "default_transaction_read_only",
-        "default_transaction_isolation",
         "idle_in_transaction_session_timeout",
         "plan_cache_mode",
     ]
@@ -73,37 +68,16 @@ def test_sessions_have_their_settings_whatever_pgbouncer_drops(postgresql_url, c
                 open_store(pool.url, create=create) as store,
                 store.database.read() as session,
             ):
-                names = ["default_transaction_isolation", "default_transaction_read_only"]
+                names = ["transaction_isolation", "default_transaction_read_only"]
                 names += ["statement_timeout"]
                 return [str(await session.scalar(sa.text(f"SHOW {name}"))) for name in names]
 
     assert asyncio.run(settings()) == ["repeatable read", "off" if create else "on", "10s"]
 
 
-@pytest.mark.parametrize("options", [{}, {"server_round_robin": 1}, {"default_pool_size": 2}])
-@pytest.mark.parametrize("dropped", ["", _DROPPED])
-def test_transaction_mode_is_refused_with_what_to_do(
-    metrics_file, postgresql_url, options, dropped
-):
-    """P(false alarm) < 1e-9: that 32 looks at random show each connection its own session."""
-    with pooled(
-        postgresql_url, "transaction", ignore_startup_parameters=dropped, **options
-    ) as pool:
-        refused = _serve(metrics_file, pool.url)
-        assert "gives each transaction another session" in refused
-        assert "use pool_mode = session" in refused
-        with pytest.raises(StoreError, match="use pool_mode = session"):
-            asyncio.run(_open(pool.url))
-
-
 def test_statement_mode_is_refused_with_the_reason(metrics_file, postgresql_url):
     with pooled(postgresql_url, "statement") as pool:
         assert "statement pooling mode" in _serve(metrics_file, pool.url)
-
-
-async def _open(url: str) -> None:
-    async with open_store(url, create=False):
-        pass
 
 
 def _serve(metrics: Path, url: str) -> str:

@@ -70,6 +70,6 @@ async def _count(url: str) -> int:
 
 async def _n_sorted(url: str) -> int:
     async with open_store(url, create=False) as store:
-        tables = [table for table in await store.ids.tables() if table.holds_ids]
+        tables = [table for table in await store.database.day_tables() if table.holds_ids]
     unsorted = {table.day for table in tables if not table.is_sorted}
     return len({table.day for table in tables} - unsorted)

@@ -201,7 +201,7 @@ class CollectorModel(RuleBasedStateMachine):
         before = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=days)
 
         async def forget(store: Store) -> int:
-            return await store.ids.forget(before)
+            return await store.database.forget(before)
 
         forgotten = self._query(forget)
         if days > 0:

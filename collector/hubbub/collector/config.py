@@ -93,9 +93,6 @@ class Settings(_Frozen):
     """The registry, metrics.toml."""
     store: str = Field(default="sqlite:///hubbub.db", repr=False)  # may hold a password
     """Database for the reports: sqlite:///PATH (created if missing) or postgresql://."""
-    old_schema: Literal["migrate", "wait", "refuse"] = "migrate"
-    """Action if the store's schema is older: migrate it, wait for `hubbub-collector maintain
-    --migrate`, or refuse to start."""
     host: _Host = "127.0.0.1"
     """Address to listen on."""
     port: _Port = 8100

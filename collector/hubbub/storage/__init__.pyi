@@ -1,6 +1,5 @@
 # What others may use of hubbub.storage; each name is imported when it is first used.
 
-from hubbub.storage.counts import add_to_packed as add_to_packed
 from hubbub.storage.days import (
     DayTable as DayTable,
     id_table as id_table,
@@ -74,7 +73,7 @@ from hubbub.storage.reports import (
     StoredCounts as StoredCounts,
     StoredRecords as StoredRecords,
 )
-from hubbub.storage.schema import VERSION_TABLE as VERSION_TABLE, revisions as revisions
+from hubbub.storage.schema import SCHEMA_VERSION as SCHEMA_VERSION
 from hubbub.storage.segments import DayGroup as DayGroup
 from hubbub.storage.slices import (
     Cell as Cell,
@@ -83,12 +82,11 @@ from hubbub.storage.slices import (
     pools as pools,
     values_of as values_of,
 )
-from hubbub.storage.sqlite import PAGES_AT_MOST as PAGES_AT_MOST
+from hubbub.storage.sqlite import LOG_BYTES as LOG_BYTES
 from hubbub.storage.store import (
     DATABASES as DATABASES,
     Store as Store,
     backup_store as backup_store,
-    migrate_store as migrate_store,
     open_store as open_store,
     why_to_wait as why_to_wait,
 )

@@ -1,20 +1,17 @@
 """A day's counts of forgotten reports: made of its segments, added to, read, deleted.
 
 There is one row for each metric's version and day whose reports were counted. A chunk of segments
-is counted outside of any lock, and to pack the counts of very many cohorts, which takes seconds, is
-done before, too; then one transaction adds them and deletes exactly these segments. Invariants: a
-row is replaced only if it is still the one that was read, so that nothing is lost that others add
-meanwhile; and whoever locks segments or ids as well has locked those first, so that no two wait
-for each other.
+is counted outside of any lock; then one transaction adds its counts and deletes exactly these
+segments. Invariant: whoever locks segments or ids as well has locked those first, so that no two
+wait for each other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -29,7 +26,6 @@ from hubbub.protocol import (
     unpack_counts,
 )
 from hubbub.storage.database import Database
-from hubbub.storage.days import Days
 from hubbub.storage.errors import CountsError, StoreError
 from hubbub.storage.reports import Declared, MetricVersion
 from hubbub.storage.schema import (
@@ -38,7 +34,6 @@ from hubbub.storage.schema import (
     segments as _segments,
 )
 from hubbub.storage.segments import (
-    CHUNKS_BETWEEN_TIDYING,
     DayGroup,
     Segments,
     SegmentSize,
@@ -49,16 +44,11 @@ from hubbub.storage.segments import (
 )
 
 
-class RowChangedError(Exception):
-    """Somebody else has added to a row, or deleted it, since it was read: read it again."""
-
-
 class Counts:
     """The counts in one database."""
 
-    def __init__(self, database: Database, ids: Days, segments: Segments) -> None:
+    def __init__(self, database: Database, segments: Segments) -> None:
         self._database = database
-        self._ids = ids
         self._segments = segments
 
     async def add(
@@ -70,16 +60,11 @@ class Counts:
         of the reports. `received`: the day from which on the id is kept for some time. Raises
         `StoreError` if the database refuses, or what is kept of this day is of other parameters.
         """
-        row = DayGroup(key, day)
-        while True:
-            packed = await self.read_packed(row)
-            values = await asyncio.to_thread(add_to_packed, packed, row, kept)
-            with contextlib.suppress(RowChangedError):
-                async with self._ids.begin(received) as transaction:
-                    if not await self._ids.take(transaction, [batch_id]):
-                        return False
-                    await self._replace(transaction.connection, row, packed, values)
-                return True
+        async with self._database.begin(received) as transaction:
+            if not await self._database.take(transaction, [batch_id]):
+                return False
+            await self._add(transaction.connection, DayGroup(key, day), kept)
+        return True
 
     async def count_reports(self, before: dt.date) -> int:
         """Replace the reports from before a day by their day's counts; return how many there were.
@@ -116,27 +101,19 @@ class Counts:
         )
         async with self._database.read() as connection:
             there = (await connection.scalars(sa.select(_counts.c.slice).where(*is_moved))).all()
-        moved = 0
+        moved, row = 0, DayGroup(key._replace(slice=into), day)
         for text in set(there).intersection(slices):
-            moved += await self._move_row(key._replace(slice=text), day, into)
+            own = DayGroup(key._replace(slice=text), day)
+            of_slice = own.selected(_counts)
+            async with self._database.write() as connection:
+                query = sa.select(_counts.c.counts).where(*of_slice).with_for_update()
+                packed = await connection.scalar(query)
+                if packed is not None:  # nobody else has moved it meanwhile
+                    kept = await asyncio.to_thread(read_counts, bytes(packed), own)
+                    await connection.execute(sa.delete(_counts).where(*of_slice))
+                    await self._add(connection, row, kept)
+                    moved += kept.total
         return moved
-
-    async def _move_row(self, key: MetricVersion, day: dt.date, slice_: str) -> int:
-        row, into = DayGroup(key, day), DayGroup(key._replace(slice=slice_), day)
-        while moving := await self.read_packed(row):
-            kept = await asyncio.to_thread(read_counts, moving, row)
-            packed = await self.read_packed(into)
-            values = await asyncio.to_thread(add_to_packed, packed, into, kept)
-            with contextlib.suppress(RowChangedError):
-                async with self._database.write() as connection:
-                    gone = sa.delete(_counts).where(
-                        *row.selected(_counts), _counts.c.counts == moving
-                    )
-                    if (await connection.execute(gone)).rowcount != 1:
-                        raise RowChangedError
-                    await self._replace(connection, into, packed, values)
-                return kept.total
-        return 0
 
     async def delete(self, *which: sa.ColumnElement[bool]) -> int:
         """Delete the rows that fulfil conditions; return the number of reports behind them."""
@@ -146,27 +123,16 @@ class Counts:
             await connection.execute(sa.delete(_counts).where(*which))
         return sum(reports)
 
-    async def read_packed(self, row: DayGroup) -> bytes:
-        """Return a row's packed counts as they are now; none if there is no such row."""
-        async with self._database.read() as connection:
-            packed = await connection.scalar(
-                sa.select(_counts.c.counts).where(*row.selected(_counts))
-            )
-        return bytes(packed or b"")
-
     async def _count_day(self, group: DayGroup) -> int:
         """Count one day's reports, whatever others merge or count meanwhile."""
         params = await self._params(group.key)
         counted, complete = 0, False
         while not complete:
             complete = True
-            chunks = chunked(await self._segments.sizes(*group.selected()))
-            for number, chunk in enumerate(chunks, start=1):
+            for chunk in chunked(await self._segments.sizes(*group.selected())):
                 reports = await self._count_chunk(group, chunk, params)
                 complete = complete and reports is not None
                 counted += reports or 0
-                if number % CHUNKS_BETWEEN_TIDYING == 0:
-                    await self._database.reclaim_space()
         return counted
 
     async def _count_chunk(
@@ -183,33 +149,25 @@ class Counts:
                     found += 1
         if found < len(chunk):
             return None
-        while True:
-            packed = await self.read_packed(group)
-            values = await asyncio.to_thread(add_to_packed, packed, group, kept)
-            with contextlib.suppress(RowChangedError):
-                async with self._database.write() as connection:
-                    if not await lock_segments(connection, chunk, group, skip_locked=False):
-                        return None
-                    await delete_segments(connection, chunk, group.day)
-                    await self._replace(connection, group, packed, values)
-                break
+        async with self._database.write() as connection:
+            if not await lock_segments(connection, chunk, group, skip_locked=False):
+                return None
+            await delete_segments(connection, chunk, group.day)
+            await self._add(connection, group, kept)
         return kept.total
 
-    async def _replace(
-        self,
-        connection: AsyncConnection,
-        row: DayGroup,
-        packed: bytes,
-        values: Mapping[str, object],
-    ) -> None:
-        """Write a row whose counts are still these (raises RowChangedError: don't commit)."""
+    async def _add(self, connection: AsyncConnection, row: DayGroup, kept: KeptCounts) -> None:
         # First inserted: a row that isn't there can't be locked.
         empty = {**row.values(), "reports": 0, "counts": b""}
         await connection.execute(self._database.insert_if_absent(_counts), [empty])
-        query = sa.select(_counts.c.counts).where(*row.selected(_counts)).with_for_update()
-        if bytes((await connection.execute(query)).scalar_one()) != packed:
-            raise RowChangedError
-        await connection.execute(sa.update(_counts).where(*row.selected(_counts)).values(values))
+        own = row.selected(_counts)
+        query = sa.select(_counts.c.counts).where(*own).with_for_update()
+        packed = bytes((await connection.execute(query)).scalar_one())
+        if packed:
+            shape = kept.counts.bits.shape
+            kept = kept + await asyncio.to_thread(read_counts, packed, row, shape)
+        values = {"reports": kept.total, "counts": await asyncio.to_thread(pack_counts, kept)}
+        await connection.execute(sa.update(_counts).where(*own).values(values))
 
     async def _params(self, key: MetricVersion) -> RapporParams:
         """Return the parameters with which reports were made.
@@ -224,13 +182,6 @@ class Counts:
         if text is None:
             raise RecordsError("must be of a declared version: its parameters aren't known")
         return Declared(*key[:2], json.loads(text)).params
-
-
-def add_to_packed(packed: bytes, row: DayGroup, kept: KeptCounts) -> dict[str, object]:
-    """Return what becomes of a row to which counts are added (raises as `read_counts`)."""
-    if packed:
-        kept += read_counts(packed, row, kept.counts.bits.shape)
-    return {"reports": kept.total, "counts": pack_counts(kept)}
 
 
 def read_counts(packed: bytes, row: DayGroup, shape: tuple[int, ...] | None = None) -> KeptCounts:

@@ -1,33 +1,49 @@
-"""The seam below a store: a database's connections, transactions, errors, and space on disk.
+"""The seam below a store: a database's connections, transactions, tables of days, and errors.
 
-All that is the same in every database is written against this class and SQLAlchemy. The tables of
-days, which each database keeps in its own way, are `days.Days`. Invariant: the message of an error
-comes from the database without the statement, its values, or the password in the address.
+All that is the same in every database is written against this class and SQLAlchemy.
+
+Each batch id is taken once: a batch is stored in the transaction that takes its id, or not. An id
+is looked for in the tables of all days and inserted into one of them, and no two such transactions
+of different days run in parallel: no constraint reaches over tables. A day is forgotten by
+dropping its table. The order in which ids came shows in where they lie, so those of a day that is
+over are copied in their own order. Reports leave the same traces, so those of a closed day move to
+`segments` itself, mixed, and their table is dropped with its file. Invariants: ids are inserted
+only in transactions of `begin`; the message of an error comes from the database without the
+statement, its values, or the password in the address.
 """
 
 from __future__ import annotations
 
 import abc
+import asyncio
+import datetime as dt
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from hubbub.storage.days import DayTable, Row, pooled_rows
 from hubbub.storage.errors import StoreError, UnreachableError
+from hubbub.storage.reports import NewBatch
+from hubbub.storage.schema import segments
 
 _PASSING = ("08", "57P", "53300", "25006")
 """PostgreSQL's states of errors of a connection, of a start or stop, of too many connections, and
 of a server that takes no writes because it recovers."""
 
-Row = dict[str, Any]
-"""The columns of a segment."""
-
 _Item = TypeVar("_Item")
+
+
+class IdTransaction(NamedTuple):
+    """A transaction in which ids may be taken."""
+
+    connection: AsyncConnection
+    day: dt.date  # under which the ids are kept
 
 
 class Database(abc.ABC):
@@ -40,6 +56,7 @@ class Database(abc.ABC):
 
     # Where its files grow; None: on a server, which watches its own disk.
     folder: Path | None = None
+    _insert: Callable[[sa.Table], Any]  # its dialect's
 
     def __init__(self, reading: AsyncEngine, writing: AsyncEngine) -> None:
         self.reading = reading
@@ -63,12 +80,13 @@ class Database(abc.ABC):
             yield connection
 
     @abc.abstractmethod
-    def migrate(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Begin a transaction that may take long, while no other process migrates."""
+    def make(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Begin a transaction that makes the tables, while no other process does."""
 
-    @abc.abstractmethod
     def insert_if_absent(self, table: sa.Table) -> sa.Insert:
-        """Return the dialect's INSERT that passes over rows whose key is there."""
+        """Return an INSERT that passes over rows whose key is there."""
+        insert: sa.Insert = self._insert(table).on_conflict_do_nothing()
+        return insert
 
     async def insert_rows(
         self, connection: AsyncConnection, table: sa.Table, rows: Sequence[Row]
@@ -86,13 +104,100 @@ class Database(abc.ABC):
         """Return the bytes that the store takes on disk."""
 
     @abc.abstractmethod
-    async def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
+    async def backup(self, target: Path) -> None:
         """Copy all there is at one moment to a new file (raises StoreError if that is refused)."""
 
     async def close(self) -> None:
         """Close all connections."""
         await self.writing.dispose()
         await self.reading.dispose()
+
+    @abc.abstractmethod
+    def begin(self, day: dt.date) -> AbstractAsyncContextManager[IdTransaction]:
+        """Begin a transaction in which ids of a day are taken; it is durable when it is left.
+
+        If the day is closed, they are those of the next one that isn't. Meanwhile none runs that
+        takes ids of another day, in any process.
+        """
+
+    @abc.abstractmethod
+    async def take(self, transaction: IdTransaction, ids: Sequence[bytes]) -> set[bytes]:
+        """Insert ids in this order, each of them once, and return those that no table had."""
+
+    async def append(
+        self, batches: Mapping[bytes, NewBatch], day: dt.date, received: dt.date
+    ) -> set[bytes]:
+        """Take the ids of batches and insert segments of those that are new; return their ids.
+
+        `batches`: by their ids. `day` and `received`: the day of the reports and that of the ids.
+        """
+        # In order, so that collectors with the same ids don't deadlock.
+        ids = sorted(batches)
+        rows = await asyncio.to_thread(pooled_rows, batches.values(), day)
+        async with self.begin(received) as transaction:
+            unseen = await self.take(transaction, ids)
+            if len(unseen) < len(ids):  # seldom
+                new = [batches[it] for it in unseen]
+                rows = await asyncio.to_thread(pooled_rows, new, day)
+            table = self.insert_target(day, transaction.day)
+            await self.insert_rows(transaction.connection, table, rows)
+        return unseen
+
+    @abc.abstractmethod
+    async def day_tables(self) -> Sequence[DayTable]:
+        """Return the tables of days there are."""
+
+    def insert_target(self, day: dt.date, received: dt.date) -> sa.Table:  # noqa: ARG002
+        """Return where to insert reports of a day that came with ids of another, or the same."""
+        return segments
+
+    async def merge_target(self, connection: AsyncConnection, day: dt.date) -> sa.Table:  # noqa: ARG002
+        """Return where to insert segments made of others of a day."""
+        return segments
+
+    async def prepare(self, day: dt.date) -> None:  # noqa: B027 (a single writer need not)
+        """Make a day's tables, so that its first batch doesn't have to."""
+
+    @abc.abstractmethod
+    async def sort(self, table: DayTable) -> None:
+        """Close a day, copy its ids in their own order, and drop the table where they came to.
+
+        Transactions of other days don't wait for long. What is interrupted goes on, or is done
+        again, with the next call.
+        """
+
+    @abc.abstractmethod
+    async def drop(self, table: DayTable, *, if_empty: bool = False) -> None:
+        """Drop a table, if it is there, without keeping other transactions for long.
+
+        `if_empty`: leave it if there are rows. Raises `StoreError` if others use it.
+        """
+
+    async def forget(self, before: dt.date) -> int:
+        """Forget the ids of the batches of all days before one; return how many days there were.
+
+        Such a batch would be counted again if a client still sent it.
+        """
+        old = [it for it in await self.day_tables() if it.holds_ids and it.day < before]
+        for table in old:
+            await self.drop(table)
+        return len({table.day for table in old})
+
+    async def drop_empty(self, today: dt.date) -> None:
+        """Drop empty tables to which nothing comes any more.
+
+        Today's and tomorrow's are made early; those beyond by a clock that was ahead.
+        """
+        for table in await self.day_tables():
+            is_over = not table.holds_ids and table.day < today
+            if is_over or table.day > today + dt.timedelta(days=1):
+                await self.drop(table, if_empty=True)
+
+    async def sort_closed(self, before: dt.date) -> None:
+        """Sort the ids of all days before one."""
+        for table in await self.day_tables():
+            if table.holds_ids and not table.is_sorted and table.day < before:
+                await self.sort(table)
 
 
 def pieces(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:

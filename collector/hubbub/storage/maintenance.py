@@ -2,7 +2,7 @@
 
 The batches of a quiet minute stay apart until they are merged with others, and those of a minute
 until their day is mixed, so this is part of what hides which reports came together, and not only
-housekeeping; merging therefore comes first, and goes on while large days are mixed. Invariants:
+housekeeping; merging therefore comes first, and mixing soon lets it have its turn. Invariants:
 every step may run in several processes at once, along with appends and readers, and may fail and be
 repeated; a step that fails keeps no other from running; but nothing is deleted because of its age
 on the word of a clock that has jumped.
@@ -11,8 +11,10 @@ on the word of a clock that has jumped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
@@ -23,6 +25,9 @@ from hubbub.storage.store import Store
 
 _LAST_SECONDS = 10
 """How long the last run may take, because the service is being stopped."""
+
+_MIXING_SECONDS = 30
+"""From then on a run begins to mix no other day: today's batches wait to be merged meanwhile."""
 
 JUMP = dt.timedelta(days=7)
 """A clock that is further than this from the last upkeep counts as wrong until confirmed."""
@@ -56,7 +61,7 @@ class Maintenance:
 
     `deduplication_days`: how long the id of a batch is known; until then it is counted once however
     often it comes. `retention_days`: how long reports, or their counts, are kept, or None to keep
-    them for ever. `seconds`: time between two runs of `run`, also while days are still being mixed.
+    them for ever. `seconds`: time between two runs of `run`.
     `observe`: called with the name of each of `STEPS` that was tried and whether it succeeded.
     `report_days`: how long single reports are kept, of which then only their day's counts stay;
     None: as long as counts.
@@ -83,16 +88,11 @@ class Maintenance:
     async def run_once(self, today: dt.date, *, trust_clock: bool = False) -> MaintenanceResult:
         """Run all steps; days are counted back from `today`.
 
-        Unless the day passes the step "check", the steps that delete for age are left out.
+        Unless the day passes the step "check", the steps that delete for age are left out, and the
+        one that closes days.
 
         `trust_clock`: believe that it is this day, however long ago the last upkeep was.
         """
-        begun = await self._begin(today, trust_clock=trust_clock)
-        ended = await self._end(today, is_clock_right="check" not in begun.faults)
-        return begun._replace(mixed=ended.mixed, faults={**begun.faults, **ended.faults})
-
-    async def _begin(self, today: dt.date, *, trust_clock: bool = False) -> MaintenanceResult:
-        """Run the steps that are soon done, merging before those that delete."""
         store, faults = self._store, dict[str, str]()
 
         async def step(name: str, work: Awaitable[_Done]) -> _Done | None:
@@ -101,31 +101,30 @@ class Maintenance:
         # First: what is merged is then of the slices that stay.
         await step("slices", self._once_a_day("slices", today, store.pool_slices, 0))
         merged = await step("merge", store.segments.merge())
-        await step("prepare", store.ids.prepare(today + dt.timedelta(days=1)))
+        await step("prepare", store.database.prepare(today + dt.timedelta(days=1)))
         await step("check", self._check_clock(today, trust_clock=trust_clock))
         counted = forgotten = dropped = None
-        if "check" not in faults:
+        is_clock_right = "check" not in faults
+        if is_clock_right:
             count = store.counts.count_reports
             counted = await step(
                 "count", self._once_a_day("count", today, count, self._report_days)
             )
             oldest = today - dt.timedelta(days=self._deduplication_days)
-            forgotten = await step("forget", store.ids.forget(oldest))
+            forgotten = await step("forget", store.database.forget(oldest))
             drop = self._once_a_day("drop", today, store.drop_reports, self._retention_days)
             dropped = await step("drop", drop)
-        return MaintenanceResult(
-            merged or 0, counted or 0, forgotten or 0, dropped or 0, faults=faults
+        until = time.monotonic() + _MIXING_SECONDS
+        mixed = await step(
+            "mix",
+            store.reshuffle(today, lambda: self._stopping.is_set() or time.monotonic() > until),
         )
-
-    async def _end(self, today: dt.date, *, is_clock_right: bool) -> MaintenanceResult:
-        """Run the steps that may take long."""
-        store, faults = self._store, dict[str, str]()
-        mixing = store.reshuffle(today, self._stopping.is_set)
-        mixed = await self._step("mix", mixing, faults)
         if is_clock_right:
-            await self._step("sort", store.ids.sort_closed(today), faults)
-        await self._step("tidy", store.database.reclaim_space(), faults)
-        return MaintenanceResult(mixed=mixed or 0, faults=faults)
+            await step("sort", store.database.sort_closed(today))
+        await step("tidy", store.database.reclaim_space())
+        return MaintenanceResult(
+            merged or 0, counted or 0, forgotten or 0, dropped or 0, mixed or 0, faults
+        )
 
     async def _step(
         self, name: str, work: Awaitable[_Done], faults: dict[str, str]
@@ -175,45 +174,20 @@ class Maintenance:
         self._done_on["check"] = today
 
     async def run(self) -> None:
-        """Run at once, every some seconds, and a last time when stopped; log what goes wrong.
-
-        The steps that may take long overlap the next runs until they are done.
-        """
-        ending: asyncio.Task[None] | None = None
-
-        async def end(today: dt.date, *, is_clock_right: bool) -> None:
-            _log_faults(await self._end(today, is_clock_right=is_clock_right))
-
-        async with asyncio.TaskGroup() as tasks:
-            stopping = tasks.create_task(self._stopping.wait(), name="stop")
-            while True:
-                is_last = self._stopping.is_set()
-                today = dt.datetime.now(dt.UTC).date()
-                begun = await self._begin(today)
-                _log_faults(begun)
-                if is_last and ending is not None:
-                    await ending
-                if ending is None or ending.done():
-                    is_right = "check" not in begun.faults
-                    ending = tasks.create_task(end(today, is_clock_right=is_right), name="mixing")
-                if is_last:
-                    return
-                await asyncio.wait(
-                    [ending, stopping],
-                    timeout=self._seconds,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                if ending.done():
-                    await asyncio.wait([stopping], timeout=self._seconds)
+        """Run at once, every some seconds, and a last time when stopped; log what goes wrong."""
+        is_last = False
+        while not is_last:
+            is_last = self._stopping.is_set()
+            result = await self.run_once(dt.datetime.now(dt.UTC).date())
+            for step, fault in result.faults.items():
+                _log.error("upkeep failed to %s and will try again: %s", step, fault)
+            if not is_last:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), self._seconds)
 
     def stop(self) -> None:
         """Let `run` run a last time and return."""
         self._stopping.set()
-
-
-def _log_faults(result: MaintenanceResult) -> None:
-    for step, fault in result.faults.items():
-        _log.error("upkeep failed to %s and will try again: %s", step, fault)
 
 
 @asynccontextmanager

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.protocol import Records, shuffled, table
-from hubbub.storage.database import Database, Row
-from hubbub.storage.days import row_of
+from hubbub.storage.database import Database
+from hubbub.storage.days import Row, row_of
 from hubbub.storage.schema import segments as _segments
 from hubbub.storage.segments import SMALL, DayGroup, Segments, stream_selections
 

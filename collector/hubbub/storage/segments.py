@@ -19,8 +19,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.protocol import Records
-from hubbub.storage.database import Database, Row, pieces
-from hubbub.storage.days import Days, segment_row
+from hubbub.storage.database import Database, pieces
+from hubbub.storage.days import Row, segment_row
 from hubbub.storage.reports import MetricVersion
 from hubbub.storage.schema import segments
 
@@ -35,9 +35,6 @@ _SEGMENTS_AT_ONCE = 1024
 """Bounds on what a transaction changes, so that appends don't wait for long: four segments that
 were nearly large enough, or a day's single ones by the thousand.
 """
-
-CHUNKS_BETWEEN_TIDYING = 16
-"""The space of old segments is then used for new ones, so that a merge needs little of its own."""
 
 _IDS_A_STATEMENT = 500
 """SQLite takes 999 parameters of a statement in its oldest versions."""
@@ -68,9 +65,8 @@ class DayGroup(NamedTuple):
 class Segments:
     """The segments of one database."""
 
-    def __init__(self, database: Database, ids: Days) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._ids = ids
 
     async def merge(self, small: int = SMALL) -> int:
         """Pool and shuffle segments with fewer than `small` reports of the same version and day.
@@ -83,12 +79,9 @@ class Segments:
         is_small = segments.c.reports < small
         replaced = 0
         for group in await self.groups(is_small, sa.func.count() > 1):
-            chunks = chunked(await self.sizes(*group.selected(), is_small))
-            for number, chunk in enumerate(chunks, start=1):
+            for chunk in chunked(await self.sizes(*group.selected(), is_small)):
                 if len(chunk) > 1:
                     replaced += await self._merge(group, chunk)
-                if number % CHUNKS_BETWEEN_TIDYING == 0:
-                    await self._database.reclaim_space()
         return replaced
 
     async def _merge(self, group: DayGroup, chunk: Sequence[SegmentSize]) -> int:
@@ -186,7 +179,7 @@ class Segments:
             # First deleted: the new segments then take the space of the old ones.
             await delete_segments(connection, chunk, group.day)
             if into is None:
-                into = await self._ids.merge_target(connection, group.day)
+                into = await self._database.merge_target(connection, group.day)
             while (some := await asyncio.to_thread(next, rows, None)) is not None:
                 await self._database.insert_rows(connection, into, some)
         return True

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from hubbub.protocol import OTHER, Dimension, parse_slice, pooled
+from hubbub.protocol import OTHER, Metric, parse_slice, pooled
+
+if TYPE_CHECKING:
+    from hubbub.storage.reports import Declared
 
 SliceSizes: TypeAlias = dict[dt.date, dict[str, int]]
 """The number of reports of each slice, by day."""
@@ -19,22 +22,10 @@ Cell: TypeAlias = tuple[dt.date | None, str]
 """The other dimensions of reports than those asked for, on a day; None: on any."""
 
 
-class DeclaredDimensions(Protocol):
-    """A metric, as far as its reports carry facts in the clear."""
-
-    @property
-    def dimensions(self) -> tuple[Dimension, ...]:
-        """Their dimensions, the most important first."""
-
-    @property
-    def min_reports(self) -> int:
-        """How many reports a slice has at least on a day."""
-
-
 class Where(NamedTuple):
     """The choice of a metric's reports to read."""
 
-    metric: DeclaredDimensions
+    metric: Metric | Declared
     values: Mapping[str, Collection[str]]  # by dimension; a report must have one of them in each
     # Only reports whose other dimensions, and day, are among these; None: all.
     cells: frozenset[Cell] | None = None
@@ -110,7 +101,7 @@ class Where(NamedTuple):
         return day, others
 
 
-def pools(metric: DeclaredDimensions, reports: Mapping[str, int]) -> dict[str, str]:
+def pools(metric: Metric | Declared, reports: Mapping[str, int]) -> dict[str, str]:
     """Return into which slice each of a metric's slices of a day goes (see `pooled`)."""
     return pooled(reports, metric.dimensions, metric.min_reports)
 
@@ -124,7 +115,7 @@ def added(rows: Iterable[tuple[dt.date, str, int]]) -> SliceSizes:
     return sizes
 
 
-def values_of(metric: DeclaredDimensions, dimension: str, sizes: SliceSizes) -> list[str]:
+def values_of(metric: Metric | Declared, dimension: str, sizes: SliceSizes) -> list[str]:
     """Return the values of a dimension that can be read by themselves on some day, and "other"."""
     found = {
         parse_slice(into).get(dimension, OTHER)

@@ -1,8 +1,8 @@
-"""A store in an SQLite file: one writer at a time, and a log that others copy into the file.
+"""A store in an SQLite file: one writer at a time, and a log that is copied into the file.
 
-A commit appends to the write-ahead log and syncs it. A thread of its own copies the log into the
-database, so that no commit waits for it. Invariants: commits are synced (synchronous=FULL), and
-deleted rows are overwritten (secure_delete), in the log too once it has been truncated.
+A commit appends to the write-ahead log and syncs it. Invariants: commits are synced
+(synchronous=FULL), and deleted rows are overwritten (secure_delete), in the log too once it has
+been truncated.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -22,23 +23,11 @@ from weakref import WeakSet
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
-from hubbub.storage.backup import copy_database
-from hubbub.storage.database import Database, pieces, translate_errors
-from hubbub.storage.days import (
-    PREFIX,
-    Days,
-    DayTable,
-    IdTransaction,
-    OpenDatabase,
-    id_table,
-    parse_tables,
-    pooled_rows,
-    taking_day,
-)
+from hubbub.storage.database import Database, IdTransaction, pieces, translate_errors
+from hubbub.storage.days import PREFIX, DayTable, id_table, parse_tables, pooled_rows, taking_day
 from hubbub.storage.errors import StoreError
 from hubbub.storage.reports import NewBatch
 from hubbub.storage.schema import segments
@@ -46,12 +35,19 @@ from hubbub.storage.schema import segments
 BUSY_SECONDS = 10.0
 """How long a transaction waits for others; shorter than clients wait for their answer."""
 
-COPY_SECONDS = 0.2
-"""Between two copies of the log into the database: a busy collector adds some megabytes, many
-small segments, which have pages of their own, 30 MB."""
+LOG_BYTES = 1 << 25
+"""The log's length from which on writers empty it.
 
-PAGES_AT_MOST = 8192
-"""The log's length from which on writers have to wait until it is restarted."""
+Whoever commits copies a log of some megabytes into the database, as SQLite does by itself. But it
+begins at the log's start again only when nobody has written meanwhile, which may never be when
+several processes write.
+"""
+
+_RETRY_SECONDS = 0.01  # a writer's commit ends within some of these
+_EMPTYING_SECONDS = 0.1
+"""How long a writer tries to empty the log, before it appends again."""
+_PATIENCE_SECONDS = 1.0
+"""Until it tries again; and how long that is tried in the end."""
 
 _CACHE_PAGES = 8192
 """32 MiB for the connection that inserts ids, each of them into a random page of a large key.
@@ -70,10 +66,6 @@ fails to read one, the process dies, where a read would raise.
 _POLL_SECONDS = 0.001
 """Between two attempts to take the write lock: a commit keeps it for about as long."""
 
-_RETRY_SECONDS = 0.01  # a writer's commit ends within some of these
-_PATIENCE_SECONDS = 1.0
-"""How long emptying the log is tried while others write; the next attempt is seconds away."""
-
 _IDS_A_STATEMENT = 500  # below SQLite's 999 parameters, with room for others
 _TABLES_A_STATEMENT = 100
 """SQLite takes 999 parameters of a statement, and expressions 1,000 deep: one level for a table."""
@@ -89,11 +81,17 @@ class SqliteDatabase(Database):
 
     Who writes has a connection (`writer`) for the most frequent transaction, all of which is done
     in a thread: of single statements each would wait for its turn of a busy event loop.
+
+    Whoever inserts the first id of a day makes its table. There is one writer at a time, which
+    selects the ids that are known and inserts the others. Each row that SQLite returns takes the
+    interpreter's lock twice, and a busy event loop is slow to release it. So all tables are
+    searched by one statement (or a few, if there are very many), and rows are selected only if
+    there are any, which is seldom.
     """
 
+    _insert = staticmethod(insert)
     writer: sa.Engine
     writers_thread: ThreadPoolExecutor
-    _copier: asyncio.Task[None] | None = None
 
     def __init__(
         self, path: Path, reading: AsyncEngine, writing: AsyncEngine, *, writes: bool
@@ -101,6 +99,8 @@ class SqliteDatabase(Database):
         super().__init__(reading, writing)
         self.folder = path.absolute().parent
         self.path = path
+        self._log = path.with_name(f"{path.name}-wal")
+        self._emptying_again = 0.0
         if not writes:
             return
         self.writers_thread = ThreadPoolExecutor(1, "hubbub-writer")
@@ -112,92 +112,125 @@ class SqliteDatabase(Database):
         sa.event.listen(self.writer, "connect", _prepare_writer)
         sa.event.listen(self.writer, "connect", _keep_pages)
         sa.event.listen(self.writer, "begin", _begin_writing_now)
-        for engine in (self.writer, writing.sync_engine):
-            sa.event.listen(engine, "commit", self._note_commit)
-        self._has_written = False
-        self._closing = asyncio.Event()
-        self._copier = asyncio.create_task(self._copy_until_closed(), name="checkpoints")
 
-    def migrate(self) -> AbstractAsyncContextManager[AsyncConnection]:
+    def make(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Begin a transaction that writes: it is alone anyway."""
         return self.write()
 
-    def insert_if_absent(self, table: sa.Table) -> sa.Insert:
-        """Return INSERT ... ON CONFLICT DO NOTHING."""
-        return insert(table).on_conflict_do_nothing()
-
     async def reclaim_space(self) -> None:
         """Copy the log into the database and empty it, or leave it if a reader needs it."""
-        await asyncio.to_thread(self._checkpoint, "PASSIVE")
-        await self._checkpoint_between_writes("TRUNCATE", BUSY_SECONDS)
+        await asyncio.to_thread(self._empty_log, BUSY_SECONDS)
 
     async def size_bytes(self) -> int:
         """Return the bytes of the database and its log."""
-        files = (self.path, self.path.with_name(f"{self.path.name}-wal"))
-        return sum(path.stat().st_size for path in files if path.exists())
+        return sum(path.stat().st_size for path in (self.path, self._log) if path.exists())
 
-    async def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
+    async def backup(self, target: Path) -> None:
         """Copy the file and its log in a thread."""
-        await asyncio.to_thread(copy_database, self.path, target, progress)
+        await asyncio.to_thread(_copy, self.path, target)
 
     async def close(self) -> None:
         """Close all connections and leave an empty log."""
-        if self._copier is not None:
-            self._closing.set()
-            await self._copier
-            await self._checkpoint_between_writes("TRUNCATE", _PATIENCE_SECONDS)
+        if self.writing is not self.reading:
             await asyncio.to_thread(self.writers_thread.shutdown)
             self.writer.dispose()
+            await asyncio.to_thread(self._empty_log, _PATIENCE_SECONDS)
         await super().close()
 
-    def _note_commit(self, _connection: sa.Connection) -> None:
-        self._has_written = True
+    async def append(
+        self, batches: Mapping[bytes, NewBatch], day: dt.date, received: dt.date
+    ) -> set[bytes]:
+        """Do all of it in the writer's thread, one call after the other."""
+        thread, loop = self.writers_thread, asyncio.get_running_loop()
+        async with translate_errors():
+            done = loop.run_in_executor(thread, self._append, batches, day, received)
+            try:
+                return await asyncio.shield(done)
+            except asyncio.CancelledError:
+                await asyncio.wait([done])  # what a thread has begun can't be stopped
+                raise
 
-    async def _copy_until_closed(self) -> None:
-        while not self._closing.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), COPY_SECONDS)
-            if self._has_written:
-                self._has_written = False
-                if await asyncio.to_thread(self._checkpoint, "PASSIVE") >= PAGES_AT_MOST:
-                    await self._checkpoint_between_writes("RESTART", _PATIENCE_SECONDS)
+    def _append(
+        self, batches: Mapping[bytes, NewBatch], day: dt.date, received: dt.date
+    ) -> set[bytes]:
+        ids = sorted(batches)
+        rows = pooled_rows(batches.values(), day)
+        with self.writer.begin() as connection:
+            unseen = _take(connection, received, ids)
+            if len(unseen) < len(ids):  # seldom
+                rows = pooled_rows([batches[it] for it in unseen], day)
+            if rows:
+                connection.execute(sa.insert(segments), rows)
+        if self._log.stat().st_size > LOG_BYTES and time.monotonic() > self._emptying_again:
+            self._empty_log(_EMPTYING_SECONDS)
+            self._emptying_again = time.monotonic() + _PATIENCE_SECONDS
+        return unseen
 
-    async def _checkpoint_between_writes(self, mode: str, seconds: float) -> None:
-        """Restart the log; try for some time, as readers and other processes may be in the way.
+    @asynccontextmanager
+    async def begin(self, day: dt.date) -> AsyncIterator[IdTransaction]:
+        """Begin a transaction that writes, which is alone."""
+        async with self.write() as connection:
+            yield IdTransaction(connection, day)
 
-        Most of the log should have been copied before, so that writers wait for little.
+    async def take(self, transaction: IdTransaction, ids: Sequence[bytes]) -> set[bytes]:
+        """Select those that are known and insert the others."""
+        return await transaction.connection.run_sync(_take, transaction.day, ids)
+
+    async def day_tables(self) -> Sequence[DayTable]:
+        """Read the names in the file's schema."""
+        async with self.read() as connection:
+            return await connection.run_sync(_tables)
+
+    async def sort(self, table: DayTable) -> None:
+        """Copy some at a time: a page of a key has its ids in the order in which they came to it.
+
+        The copy closes the day as soon as it is there, and both tables are searched.
         """
-        deadline = time.monotonic() + seconds
-        while True:
-            with contextlib.suppress(SQLAlchemyError):
-                # The holder of the only connection of `writing`, in the writer's thread, is between
-                # all writes of this process.
-                async with self.writing.connect():
-                    loop = asyncio.get_running_loop()
-                    if await loop.run_in_executor(self.writers_thread, self._checkpoint, mode) == 0:
-                        return
+        copy = id_table(table.day, is_sorted=True)
+        copying = f"""
+            INSERT INTO {copy.name} SELECT batch_id FROM {table.name}
+            WHERE batch_id > (SELECT coalesce(max(batch_id), x'') FROM {copy.name})
+            ORDER BY batch_id LIMIT {_IDS_COPIED}
+        """  # noqa: S608
+        copied = 1
+        while copied:
+            async with self.write() as connection:
+                if table not in await connection.run_sync(_tables):
+                    return
+                await connection.exec_driver_sql(_make_id_table(copy))
+                copied = (await connection.exec_driver_sql(copying)).rowcount
+                if not copied:
+                    await connection.exec_driver_sql(f"DROP TABLE {table.name}")
+
+    async def drop(self, table: DayTable, *, if_empty: bool = False) -> None:
+        """Drop a table; its pages are overwritten, in one transaction."""
+        async with self.write() as connection:
+            if if_empty and await connection.scalar(sa.text(f"SELECT 1 FROM {table.name} LIMIT 1")):  # noqa: S608
+                return
+            await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
+
+    def _empty_log(self, seconds: float) -> None:
+        """Copy the log into the database and empty it; try for some time, as others may use it.
+
+        Each attempt gives up at once: what waits for readers here keeps all writers waiting.
+        """
+        deadline, is_busy = time.monotonic() + seconds, 1
+        # Without making a new file, should it have been removed meanwhile.
+        address = f"{self.path.absolute().as_uri()}?mode=rw"
+        while is_busy:
+            with (
+                contextlib.suppress(sqlite3.Error),
+                contextlib.closing(sqlite3.connect(address, timeout=0, uri=True)) as connection,
+            ):
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # writers don't wait for this
+                (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if time.monotonic() > deadline:
                 return
-            await asyncio.sleep(_RETRY_SECONDS)
-
-    def _checkpoint(self, mode: str) -> int:
-        """Copy the log into the database; return the pages still in it, whether copied or not.
-
-        Never waits for others: what waits for readers here keeps all writers waiting.
-        """
-        try:
-            # Without making a new file, should it have been removed meanwhile.
-            address = f"{self.path.absolute().as_uri()}?mode=rw"
-            with contextlib.closing(sqlite3.connect(address, timeout=0, uri=True)) as connection:
-                connection.execute("PRAGMA synchronous=FULL")
-                row = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-        except sqlite3.Error:
-            return PAGES_AT_MOST
-        is_busy, pages, _ = row
-        return int(pages) if is_busy or mode == "PASSIVE" else 0
+            time.sleep(_RETRY_SECONDS)
 
 
-async def open_database(url: str, *, create: bool) -> OpenDatabase:
+async def open_database(url: str, *, create: bool) -> SqliteDatabase:
     """Open the file at an address such as "sqlite:///hubbub.db".
 
     Raises `StoreError` if the file can't be opened or isn't a database, or is missing and not to be
@@ -225,95 +258,7 @@ async def open_database(url: str, *, create: bool) -> OpenDatabase:
         writing = _engine(address, pool_size=1)
         sa.event.listen(writing.sync_engine, "connect", _prepare_writer)
         sa.event.listen(writing.sync_engine, "begin", _begin_writing)
-    database = SqliteDatabase(path, reading, writing, writes=create)
-    return OpenDatabase(database, SqliteDays(database))
-
-
-class SqliteDays(Days):
-    """Ids in a table for each day; whoever inserts the first id of one makes it.
-
-    There is one writer at a time, which selects the ids that are known and inserts the others.
-    Each row that SQLite returns takes the interpreter's lock twice, and a busy event loop is slow
-    to release it. So all tables are searched by one statement (or a few, if there are very many),
-    and rows are selected only if there are any, which is seldom.
-    """
-
-    _database: SqliteDatabase
-
-    async def append(
-        self, batches: Mapping[bytes, NewBatch], day: dt.date, received: dt.date
-    ) -> set[bytes]:
-        """Do all of it in the writer's thread, one call after the other."""
-        thread, loop = self._database.writers_thread, asyncio.get_running_loop()
-        async with translate_errors():
-            done = loop.run_in_executor(thread, self._append, batches, day, received)
-            try:
-                return await asyncio.shield(done)
-            except asyncio.CancelledError:
-                await asyncio.wait([done])  # what a thread has begun can't be stopped
-                raise
-
-    def _append(
-        self, batches: Mapping[bytes, NewBatch], day: dt.date, received: dt.date
-    ) -> set[bytes]:
-        ids = sorted(batches)
-        rows = pooled_rows(batches.values(), day)
-        with self._database.writer.begin() as connection:
-            unseen = _take(connection, received, ids)
-            if len(unseen) < len(ids):  # seldom
-                rows = pooled_rows([batches[it] for it in unseen], day)
-            if rows:
-                connection.execute(sa.insert(segments), rows)
-        return unseen
-
-    @asynccontextmanager
-    async def begin(self, day: dt.date) -> AsyncIterator[IdTransaction]:
-        """Begin a transaction that writes, which is alone."""
-        async with self._database.write() as connection:
-            yield IdTransaction(connection, day)
-
-    async def take(self, transaction: IdTransaction, ids: Sequence[bytes]) -> set[bytes]:
-        """Select those that are known and insert the others."""
-        return await transaction.connection.run_sync(_take, transaction.day, ids)
-
-    async def has(self, batch_id: bytes) -> bool:
-        """Search all tables."""
-        async with self._database.read() as connection:
-            tables = await connection.run_sync(_tables)
-            return bool(await connection.run_sync(_known, tables, [batch_id]))
-
-    async def tables(self) -> Sequence[DayTable]:
-        """Read the names in the file's schema."""
-        async with self._database.read() as connection:
-            return await connection.run_sync(_tables)
-
-    async def sort(self, table: DayTable) -> None:
-        """Copy some at a time: a page of a key has its ids in the order in which they came to it.
-
-        The copy closes the day as soon as it is there, and both tables are searched.
-        """
-        copy = id_table(table.day, is_sorted=True)
-        copying = f"""
-            INSERT INTO {copy.name} SELECT batch_id FROM {table.name}
-            WHERE batch_id > (SELECT coalesce(max(batch_id), x'') FROM {copy.name})
-            ORDER BY batch_id LIMIT {_IDS_COPIED}
-        """  # noqa: S608
-        copied = 1
-        while copied:
-            async with self._database.write() as connection:
-                if table not in await connection.run_sync(_tables):
-                    return
-                await connection.exec_driver_sql(_make_id_table(copy))
-                copied = (await connection.exec_driver_sql(copying)).rowcount
-                if not copied:
-                    await connection.exec_driver_sql(f"DROP TABLE {table.name}")
-
-    async def drop(self, table: DayTable, *, if_empty: bool = False) -> None:
-        """Drop a table; its pages are overwritten, in one transaction."""
-        async with self._database.write() as connection:
-            if if_empty and await connection.scalar(sa.text(f"SELECT 1 FROM {table.name} LIMIT 1")):  # noqa: S608
-                return
-            await connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
+    return SqliteDatabase(path, reading, writing, writes=create)
 
 
 def _tables(connection: sa.Connection) -> list[DayTable]:
@@ -356,6 +301,47 @@ def _known(
 def _make_id_table(table: DayTable) -> str:
     key = "(batch_id BLOB NOT NULL PRIMARY KEY) WITHOUT ROWID"
     return f"CREATE TABLE IF NOT EXISTS {table.name} {key}"
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Write what a database is at one moment to a new file that its owner alone may read.
+
+    It has its name only once it is whole, checked and on the disk. Others write meanwhile, but
+    their log can't be restarted before the end.
+    """
+    if target.exists():
+        raise StoreError(f"{target}: already exists; a backup overwrites nothing")
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        # The file that a killed attempt left isn't a backup.
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        partial.chmod(0o600)
+        try:
+            address = f"{source.absolute().as_uri()}?mode=ro"
+            with contextlib.closing(sqlite3.connect(address, BUSY_SECONDS, uri=True)) as connection:
+                connection.execute("VACUUM INTO ?", (str(partial),))
+            with contextlib.closing(sqlite3.connect(partial)) as connection:
+                (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                if found != "ok":
+                    raise StoreError(f"backup: the database is damaged: {found}")
+            _sync(partial)
+            partial.rename(target)
+            _sync(target.absolute().parent)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+    except sqlite3.Error as error:
+        raise StoreError(f"backup of {source} to {target}: {error}") from error
+    except OSError as error:
+        raise StoreError(f"backup to {target}: {error.strerror}") from error
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class _Connection(sqlite3.Connection):
@@ -422,7 +408,6 @@ def _prepare_writer(connection: sqlite3.Connection, _record: object) -> None:
     # Autocommit at the driver's level leaves BEGIN to _begin_writing.
     connection.isolation_level = None
     connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("PRAGMA wal_autocheckpoint=0")
     connection.execute("PRAGMA secure_delete=ON")
     # SQLite would sleep for up to 100 ms at a time; _begin_writing asks again sooner.
     connection.execute("PRAGMA busy_timeout=0")

@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.protocol import Dimension, Metric, describe_changes, parse_slice, slice_of
 from hubbub.storage.counts import Counts, read_counts
-from hubbub.storage.days import OpenDatabase, are_new
+from hubbub.storage.database import Database, translate_errors
 from hubbub.storage.errors import StoreError, UnreachableError
 from hubbub.storage.mixing import mix_closed_days, unmixed_days
 from hubbub.storage.reports import (
@@ -38,13 +38,10 @@ from hubbub.storage.reports import (
     StoredRecords,
 )
 from hubbub.storage.schema import (
-    OldSchemaError,
-    Schema,
-    check_schema,
     counts as _counts,
-    migrate,
+    has_tables,
+    make_tables,
     parameters as _parameters,
-    read_schema,
     segments as _segments,
     upkeep_day as _upkeep_day,
 )
@@ -67,18 +64,18 @@ _TEXTS_A_QUERY = 500
 class Store(Reader):
     """Reports and batch ids in one SQL database; use `open_store`."""
 
-    def __init__(self, opened: OpenDatabase) -> None:
-        self.database, self.ids = opened
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @cached_property
     def segments(self) -> Segments:
         """Merges, moves and deletes reports; a reader needs none of it."""
-        return Segments(self.database, self.ids)
+        return Segments(self.database)
 
     @cached_property
     def counts(self) -> Counts:
         """Counts reports and forgets them."""
-        return Counts(self.database, self.ids, self.segments)
+        return Counts(self.database, self.segments)
 
     async def declare(self, metrics: Collection[Metric]) -> None:
         """Record the parameters under which reports of these metrics are stored.
@@ -136,8 +133,12 @@ class Store(Reader):
         if self.database.writing is self.database.reading:
             raise StoreError("store: was opened read-only")
         firsts = {batch.batch_id: batch for batch in reversed(batches)}
-        unseen = await self.ids.append(firsts, day, received or day)
-        return are_new(batches, unseen)
+        unseen = set(await self.database.append(firsts, day, received or day))
+        found = []
+        for batch in batches:
+            found.append(batch.batch_id in unseen)
+            unseen.discard(batch.batch_id)
+        return found
 
     async def records(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -248,10 +249,6 @@ class Store(Reader):
         async with self.database.read() as connection:
             await connection.execute(sa.select(_parameters.c.version).limit(1))
 
-    async def schema(self) -> str:
-        """Return the version of the schema."""
-        return (await check_schema(self.database, self.database.dialect)).made
-
     async def upkeep_day(self) -> dt.date | None:
         """Return the day of the last upkeep, or None if there was none yet."""
         async with self.database.read() as connection:
@@ -270,7 +267,7 @@ class Store(Reader):
     ) -> int:
         """Mix the reports of days before `today` (see `mix_closed_days`), and drop empty tables."""
         mixed = await mix_closed_days(self.database, self.segments, today, is_stopping)
-        await self.ids.drop_empty(today)
+        await self.database.drop_empty(today)
         return mixed
 
     async def pool_slices(self, today: dt.date) -> int:
@@ -330,65 +327,54 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
     ----------
     url : str
     create : bool
-        Make the tables, and SQLite's file, if they don't exist, and migrate them if they are old
-        (the collector); otherwise nothing is written (the decoder).
+        Make the tables, and SQLite's file, if they don't exist (the collector); otherwise nothing
+        is written (the decoder).
 
     Raises
     ------
-    OldSchemaError
-        If it must be migrated first.
     StoreError
-        If the address isn't supported, or the database can't be opened or isn't a store.
+        If the address isn't supported, or the database can't be opened, isn't a store, or is one of
+        another version.
     """
-    async with _open_database(url, create=create) as opened:
-        if create:
-            await migrate(opened.database, url)
-        else:
-            await check_schema(opened.database, url)
-        yield Store(opened)
+    async with _open_database(url, create=create) as database:
+        async with translate_errors(), database.reading.begin() as connection:
+            is_there = await connection.run_sync(has_tables, url)
+        if not (create or is_there):
+            raise StoreError.at(url, "is no store of hubbub's; `hubbub-collector serve` makes one")
+        if not is_there:
+            async with database.make() as connection:
+                # Another collector may have made them meanwhile.
+                if not await connection.run_sync(has_tables, url):
+                    await connection.run_sync(make_tables)
+        yield Store(database)
 
 
-async def migrate_store(url: str) -> tuple[Schema, Schema]:
-    """Bring the store at an address to today's schema (see `schema.migrate`)."""
-    async with _open_database(url, create=True) as opened:
-        return await migrate(opened.database, url)
+async def backup_store(url: str, target: Path) -> None:
+    """Copy the store at an address as of one moment, while others write to it.
 
-
-async def backup_store(
-    url: str, target: Path, progress: Callable[[int, int], None] = lambda _done, _total: None
-) -> None:
-    """Copy the store at an address as of one moment, of any schema, while others write to it.
-
-    `target`: a new file. `progress`: called with how much was copied, and with all there is. Raises
-    `StoreError` if there is no store, or a file refuses; of PostgreSQL always, saying by what it is
-    done.
+    `target`: a new file. Raises `StoreError` if there is no store, or a file refuses; of PostgreSQL
+    always, saying by what it is done.
     """
-    async with _open_database(url, create=False) as opened:
-        if not (await read_schema(opened.database)).made:
-            raise StoreError.at(url, "is no store of hubbub's")
-        await opened.database.backup(target, progress)
+    async with open_store(url, create=False) as store:
+        await store.database.backup(target)
 
 
-async def why_to_wait(url: str, *, migrates: bool) -> str | None:
+async def why_to_wait(url: str) -> str | None:
     """Return why the store at an address can't be used yet, or None if it can.
 
-    `migrates`: whether an old schema is no reason. Raises `StoreError` if it won't be usable
-    however long one waits.
+    Raises `StoreError` if it won't be usable however long one waits.
     """
     try:
         if not url.startswith("sqlite"):  # a server, which may be away or recovering
             async with _open_database(url, create=True):
                 pass
-        if not migrates:
-            async with open_store(url, create=False):
-                pass
-    except (OldSchemaError, UnreachableError) as error:
+    except UnreachableError as error:
         return str(error)
     return None
 
 
 @asynccontextmanager
-async def _open_database(url: str, *, create: bool) -> AsyncIterator[OpenDatabase]:
+async def _open_database(url: str, *, create: bool) -> AsyncIterator[Database]:
     try:
         driver = make_url(url).drivername
     except (ArgumentError, ValueError):
@@ -397,11 +383,11 @@ async def _open_database(url: str, *, create: bool) -> AsyncIterator[OpenDatabas
         raise StoreError.at(url, f"must be {' or '.join(DATABASES.values())}")
     # Imported here, because a process needs only one of the drivers.
     module = importlib.import_module(f"hubbub.storage.{driver}")
-    opened: OpenDatabase = await module.open_database(url, create=create)
+    database: Database = await module.open_database(url, create=create)
     try:
-        yield opened
+        yield database
     finally:
-        await opened.database.close()
+        await database.close()
 
 
 def _conditions(

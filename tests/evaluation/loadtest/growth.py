@@ -128,7 +128,7 @@ async def _filled(url: str, ids: int, days: int, today: dt.date) -> AsyncIterato
         for age in reversed(range(days)):
             day = today - dt.timedelta(days=age)
             sort_begun = time.perf_counter()
-            await store.ids.sort_closed(day)
+            await store.database.sort_closed(day)
             sort_seconds = time.perf_counter() - sort_begun
             # Its first batch makes the day's table.
             await store.append([NewBatch(secrets.token_bytes(_ID_BYTES), {})], day)
@@ -266,6 +266,6 @@ async def _maintain(store: Store, today: dt.date) -> float:
 
 async def _forget(store: Store, days: int, today: dt.date) -> float:
     begun = time.perf_counter()
-    if await store.ids.forget(today - dt.timedelta(days=days - 2)) != 1:
+    if await store.database.forget(today - dt.timedelta(days=days - 2)) != 1:
         sys.exit("not one day was forgotten")
     return time.perf_counter() - begun

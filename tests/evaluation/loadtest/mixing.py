@@ -47,7 +47,7 @@ async def _measure(url: str, reports: int, width: int, seconds: float) -> None:
         for start in range(0, reports, _OF_SEGMENT):
             await _append(store, min(_OF_SEGMENT, reports - start), width, _OVER)
         await store.database.reclaim_space()
-        await store.ids.prepare(_TODAY)
+        await store.database.prepare(_TODAY)
         size = await store.database.size_bytes()
         alone, _ = await _store_and_read(other, width, asyncio.create_task(asyncio.sleep(seconds)))
         memory = _peak_memory()

@@ -265,7 +265,7 @@ async def test_import_of_an_old_day_is_remembered_from_the_day_of_the_import(tmp
     write_records(path, 18, [make_reports(range(3))])
     async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
         assert await import_all(store, path, metric="homepage", day=old) == Imported(3, 0)
-        await store.ids.forget(dt.datetime.now(dt.UTC).date() - dt.timedelta(days=14))
+        await store.database.forget(dt.datetime.now(dt.UTC).date() - dt.timedelta(days=14))
         assert await import_all(store, path, metric="homepage", day=old) == Imported(0, 3)
         assert await store.days(_KEY) == [old]
 

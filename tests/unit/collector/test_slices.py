@@ -36,7 +36,7 @@ from hubbub.protocol import (
     slice_of,
 )
 from hubbub.storage import (
-    PAGES_AT_MOST,
+    LOG_BYTES,
     Maintenance,
     MetricVersion,
     NewBatch,
@@ -377,7 +377,7 @@ async def test_log_stays_short_while_very_many_small_segments_are_stored_and_poo
             longest = max(longest, log.stat().st_size)
         assert await store.pool_slices(_DAY + dt.timedelta(days=1)) == 20_000
         longest = max(longest, log.stat().st_size)
-    assert longest < 2 * PAGES_AT_MOST * 4096
+    assert longest < 2 * LOG_BYTES
 
 
 @in_event_loop

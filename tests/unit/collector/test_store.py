@@ -25,16 +25,6 @@ _DAY = dt.date(2026, 3, 14)
 
 
 @in_event_loop
-async def test_id_is_known_from_the_commit_of_its_batch_on(any_store_url):
-    batch = make_new_batch()
-    async with open_store(any_store_url, create=True) as store:
-        assert not await store.ids.has(batch.batch_id)
-        await store.append([batch], _DAY)
-        assert await store.ids.has(batch.batch_id)
-        assert not await store.ids.has(make_new_batch().batch_id)
-
-
-@in_event_loop
 async def test_new_batches_are_stored_and_told_from_known_ones(any_store_url):
     first, second = make_new_batch(range(3)), make_new_batch(range(3, 8))
     async with open_store(any_store_url, create=True) as store:
@@ -104,14 +94,6 @@ async def test_segments_are_chosen_by_metric_version_and_day(any_store_url):
         assert [len(segment) for segment in chosen] == [3 * 18] * 2
         assert await store.versions("homepage") == [1, 2]
         assert await store.versions("nothing") == []
-
-
-@in_event_loop
-async def test_declared_parameters_may_be_declared_again(any_store_url):
-    async with open_store(any_store_url, create=True) as store:
-        for _ in range(2):
-            await store.declare([make_metric(), make_metric("search")])
-        await store.check(make_metric())
 
 
 @pytest.mark.parametrize(
@@ -230,17 +212,6 @@ async def test_store_answers_and_knows_its_size(any_store_url):
         assert 30_000 * WIDTH < await store.database.size_bytes() - empty < 30_000 * WIDTH * 3
     async with open_store(any_store_url, create=False) as reader:
         await reader.ping()
-
-
-@in_event_loop
-async def test_large_group_is_stored_in_another_order(any_store_url):
-    """P(false alarm) = 1/10,000!; so many are shuffled in a thread."""
-    async with open_store(any_store_url, create=True) as store:
-        batches = [make_new_batch(range(start, start + 100)) for start in range(0, 10_000, 100)]
-        assert await store.append(batches, _DAY) == [True] * 100
-        (segment,) = await stored_segments(store)
-    assert segment != list(range(10_000))
-    assert sorted(segment) == list(range(10_000))
 
 
 @pytest.mark.parametrize("url", ["", "hubbub.db", "mysql://localhost/x", "redis://u:secret@h/x"])

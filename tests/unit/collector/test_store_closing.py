@@ -59,9 +59,9 @@ async def test_every_batch_counts_once_whatever_clocks_upkeep_and_others_do(any_
 
         async def keep_up(store: Store, today: dt.date) -> None:
             with contextlib.suppress(StoreError):  # another is at the same table
-                await store.ids.prepare(today + dt.timedelta(days=1))
+                await store.database.prepare(today + dt.timedelta(days=1))
                 await store.reshuffle(today)
-                await store.ids.sort_closed(today)
+                await store.database.sort_closed(today)
 
         pool: list[NewBatch] = []
         for number in range(8):
@@ -74,7 +74,7 @@ async def test_every_batch_counts_once_whatever_clocks_upkeep_and_others_do(any_
                 work.append(send(chance.choice(stores), group, received))
             await asyncio.gather(*work)
             forgotten = today - dt.timedelta(days=3)
-            await stores[0].ids.forget(forgotten)
+            await stores[0].database.forget(forgotten)
         found = [number for segment in await stored_segments(stores[1]) for number in segment]
     assert len(found) == new >= len(sent) > 200
 
@@ -87,7 +87,7 @@ async def test_ids_of_a_day_that_is_over_lie_in_their_own_order(postgresql, post
     async with open_store(postgresql_url, create=True) as store:
         for batch in batches:
             await store.append([batch], _DAY)
-        await store.ids.sort_closed(_later(1))
+        await store.database.sort_closed(_later(1))
     found = [row.split("|") for row in postgresql.execute(rows, url=postgresql_url).split()]
     assert [bytes.fromhex(row[0]) for row in found] == sorted(it.batch_id for it in batches)
     assert {row[2] for row in found} == {"batch_ids_20260314_sorted"}
@@ -100,7 +100,9 @@ async def test_all_days_that_are_over_are_closed_and_no_other(any_store_url):
         for age in range(4):
             await store.append([make_new_batch()], _later(age))
         assert (await Maintenance(store, 14, None, 0).run_once(_later(2))).faults == {}
-        tables = [it for it in await store.ids.tables() if it.holds_ids and it.day <= _later(3)]
+        tables = [
+            it for it in await store.database.day_tables() if it.holds_ids and it.day <= _later(3)
+        ]
         assert sorted((it.day, it.is_sorted) for it in tables) == [
             (_later(age), age < 2) for age in range(4)
         ]
@@ -115,15 +117,15 @@ async def test_batches_under_a_clock_that_is_behind_are_kept_with_those_of_the_n
     async with open_store(any_store_url, create=True) as store:
         for age in range(5):
             await store.append([make_new_batch()], _later(age))
-        await store.ids.sort_closed(_later(4))
+        await store.database.sort_closed(_later(4))
         assert await store.append(late, _later(1)) == [True] * 20
         assert await store.append(late, _later(1)) == [False] * 20
         assert await store.append(late, _later(5)) == [False] * 20
         days = [count.day for count in await store.overview() if count.reports > 3]
         assert days == [_later(1)]
-        assert await store.ids.forget(_later(4)) == 4
+        assert await store.database.forget(_later(4)) == 4
         assert await store.append(late, _later(5)) == [False] * 20
-        assert await store.ids.forget(_later(5)) == 1
+        assert await store.database.forget(_later(5)) == 1
         assert await store.append(late, _later(5)) == [True] * 20
 
 
@@ -136,7 +138,7 @@ async def test_closing_waits_for_a_transaction_that_inserts_into_the_day(postgre
     def close(connection: sa.Connection):
         found = "SELECT 1 FROM batch_ids WHERE batch_id = $1"
         if not closing and connection.exec_driver_sql(found, (batch.batch_id,)).all():
-            closing.append(asyncio.create_task(other.ids.sort_closed(_later(2))))
+            closing.append(asyncio.create_task(other.database.sort_closed(_later(2))))
             done, _ = await_only(asyncio.wait(closing, timeout=0.25))
             assert not done
 
@@ -168,7 +170,7 @@ async def test_sorting_may_be_cut_off_at_any_statement(any_store_url, monkeypatc
         statements = 0
         with listening("before_cursor_execute", cut_off):
             try:
-                await store.ids.sort_closed(_later(1))
+                await store.database.sort_closed(_later(1))
             except StoreError:
                 return False
         return True
@@ -184,7 +186,7 @@ async def test_sorting_may_be_cut_off_at_any_statement(any_store_url, monkeypatc
             assert await other.append([new], _DAY) == [False]
         assert cut_at > 5
         assert await other.append(batches, _later(4)) == [False] * 40
-        tables = await store.ids.tables()
+        tables = await store.database.day_tables()
         assert [it.is_sorted for it in tables if it.holds_ids and it.day == _DAY] == [True]
 
 
@@ -197,9 +199,9 @@ async def test_ingest_and_forgetting_go_on_while_ids_are_sorted(postgresql_url, 
     async def use():
         for day in (3, 4, 1):
             assert await other.append([make_new_batch()], _later(day)) == [True]
-        assert await other.ids.forget(_later(1)) == 1
-        await other.ids.prepare(_later(5))
-        await other.ids.sort_closed(_later(3))
+        assert await other.database.forget(_later(1)) == 1
+        await other.database.prepare(_later(5))
+        await other.database.sort_closed(_later(3))
 
     def use_meanwhile(_connection: object, _cursor: object, statement: str, *_: object):
         if statement.startswith(moment) and not begun:
@@ -211,7 +213,7 @@ async def test_ingest_and_forgetting_go_on_while_ids_are_sorted(postgresql_url, 
         for number in range(4):
             await one.append([make_new_batch()], _later(number))
         with listening("before_cursor_execute", use_meanwhile):
-            await one.ids.sort_closed(_later(3))
+            await one.database.sort_closed(_later(3))
         await begun[0]
         assert await one.count(HOMEPAGE) == 7 * 3
 
@@ -222,7 +224,7 @@ async def test_dump_is_restored_by_several_at_once(postgresql, postgresql_url, t
     async with open_store(postgresql_url, create=True) as store:
         await store.append(batches, _DAY)
         await store.append([make_new_batch()], _later(1))
-        await store.ids.sort_closed(_later(1))
+        await store.database.sort_closed(_later(1))
     dump = tmp_path / "dump"
     with postgresql.new_database() as url:
         postgresql.run("pg_dump", "--format=custom", f"--file={dump}", postgresql_url)

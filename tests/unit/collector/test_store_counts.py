@@ -4,11 +4,9 @@ import asyncio
 import contextlib
 import datetime as dt
 import secrets
-import threading
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,15 +27,12 @@ from hubbub.protocol import (
 )
 from hubbub.storage import (
     DayCount,
-    DayGroup,
     Maintenance,
     MetricVersion,
     NewBatch,
     Store,
     StoredCounts,
     StoreError,
-    add_to_packed,
-    counts,
     open_store,
     segments,
 )
@@ -51,8 +46,6 @@ _OLD = dt.date(2026, 3, 1)
 _SEARCH = MetricVersion("search", 1)
 _PARAMS = make_params()
 _FOR_EVER = 1e9
-_BRIEFLY = 8.0
-"""Seconds: less than a transaction waits for a lock."""
 
 
 def _records(reports: int, seed: int = 1) -> bytes:
@@ -270,42 +263,18 @@ async def test_damaged_row_of_counts_keeps_no_other_day_from_being_counted(any_s
         assert await store.last_counted(_SEARCH) == later[-1]
 
 
-@pytest.mark.parametrize("imports", [False, True])
 @in_event_loop
-async def test_writers_go_on_while_counts_are_packed(any_store_url, monkeypatch, imports):
-    """Of very many cohorts that takes seconds. One of the writers changes the very row."""
-    kept, others = keep_counts(_records(30), _PARAMS), keep_counts(_records(7, 2), _PARAMS)
-    may_pack, is_packing = threading.Event(), threading.Event()
-    packed = 0
-
-    def pack_slowly(*arguments: Any) -> Any:
-        nonlocal packed
-        packed += 1
-        if packed == 1:
-            is_packing.set()
-            assert may_pack.wait(60)
-        return add_to_packed(*arguments)
-
-    async with _declared(any_store_url) as store:
-        await _store(store, _records(30))
-        monkeypatch.setattr(counts, "add_to_packed", pack_slowly)
-        slow = asyncio.create_task(
-            store.counts.add(b"1" * 16, HOMEPAGE, _OLD, kept, _TODAY)
-            if imports
-            else store.counts.count_reports(_TODAY)
+async def test_counts_that_several_add_at_once_are_all_there(any_store_url):
+    some = [keep_counts(_records(7, seed), _PARAMS) for seed in range(8)]
+    async with _declared(any_store_url) as store, open_store(any_store_url, create=True) as other:
+        await asyncio.gather(
+            *[
+                each.counts.add(bytes([number] * 16), HOMEPAGE, _OLD, kept, _TODAY)
+                for number, kept in enumerate(some)
+                for each in (store, other)
+            ]
         )
-        try:
-            assert await asyncio.to_thread(is_packing.wait, 60)
-            async with asyncio.timeout(_BRIEFLY):
-                assert await store.append([make_new_batch()], _TODAY) == [True]
-                assert await store.counts.add(b"2" * 16, HOMEPAGE, _OLD, others, _TODAY)
-        finally:
-            may_pack.set()
-        assert await slow == (True if imports else 30)
-        assert packed == 3
-        expected = kept + others
-        row = await store.counts.read_packed(DayGroup(HOMEPAGE, _OLD))
-        assert row == pack_counts(expected)
+        assert _same(await _everything(store), sum(some[1:], some[0]))
 
 
 @in_event_loop

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from hubbub.storage import Maintenance, NewBatch, Store, StoreError, id_table, open_store, sqlite
+from hubbub.storage import Maintenance, Store, StoreError, id_table, open_store, sqlite
 from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch, two_stores
 from unit.collector.event_loop import in_event_loop
@@ -36,7 +36,6 @@ async def test_batch_is_known_on_whatever_day_it_came(any_store_url):
             assert await store.append([batch], _later(number)) == [True]
         for day in (_later(-1), _DAY, _later(10), _later(19), _later(40)):
             assert await store.append(batches, day) == [False] * 20
-        assert all([await store.ids.has(batch.batch_id) for batch in batches])
         assert await store.count(HOMEPAGE) == 20
 
 
@@ -57,9 +56,9 @@ async def test_days_are_forgotten_whole(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         await store.append(batches[::2], _DAY)
         await store.append(batches[1::2], _TOMORROW)
-        assert await store.ids.forget(_DAY) == 0
-        assert await store.ids.forget(_TOMORROW) == 1
-        assert await store.ids.forget(_TOMORROW) == 0
+        assert await store.database.forget(_DAY) == 0
+        assert await store.database.forget(_TOMORROW) == 1
+        assert await store.database.forget(_TOMORROW) == 0
         assert await store.append(batches, _TOMORROW) == [True, False] * 300
 
 
@@ -70,7 +69,7 @@ async def test_day_that_was_forgotten_takes_new_ids(any_store_url):
         for _ in range(3):
             assert await store.append([batch], _DAY) == [True]
             assert await store.append([batch], _DAY) == [False]
-            assert await store.ids.forget(_TOMORROW) == 1
+            assert await store.database.forget(_TOMORROW) == 1
 
 
 @in_event_loop
@@ -81,7 +80,7 @@ async def test_first_batches_of_a_day_come_from_many_at_once(any_store_url):
         await asyncio.gather(
             store.append(batches, day),
             store.append([make_new_batch()], day),
-            store.ids.prepare(day),
+            store.database.prepare(day),
         )
 
     async with two_stores(any_store_url) as (one, other):
@@ -120,7 +119,7 @@ async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(p
 
     async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
-        await other.ids.prepare(_TOMORROW)
+        await other.database.prepare(_TOMORROW)
         with listening_to_appends(after=send_again):
             assert await one.append([batch], _DAY) == [True]
         assert await again[0] == [False]
@@ -230,10 +229,10 @@ async def test_upkeeps_that_drop_the_ids_of_the_same_day_do_not_wait_for_each_ot
     async with two_stores(postgresql_url) as (one, other):
         await one.append([make_new_batch()], _DAY)
         for _ in range(5):
-            await one.ids.prepare(_later(9))
-            await asyncio.gather(one.ids.drop_empty(_DAY), other.ids.drop_empty(_DAY))
+            await one.database.prepare(_later(9))
+            await asyncio.gather(one.database.drop_empty(_DAY), other.database.drop_empty(_DAY))
             assert postgresql.execute(_TABLES, url=postgresql_url) == id_table(_DAY).name
-        await asyncio.gather(one.ids.forget(_TOMORROW), other.ids.forget(_TOMORROW))
+        await asyncio.gather(one.database.forget(_TOMORROW), other.database.forget(_TOMORROW))
         assert postgresql.execute(_TABLES, url=postgresql_url) == ""
 
 
@@ -244,7 +243,6 @@ async def test_very_many_days_are_searched(sqlite_url, monkeypatch):
     async with open_store(sqlite_url, create=True) as store:
         for number, batch in enumerate(batches):
             await store.append([batch], _later(number))
-        assert all([await store.ids.has(batch.batch_id) for batch in batches])
         assert await store.append([*batches, make_new_batch()], _later(30)) == [False] * 30 + [True]
 
 
@@ -256,31 +254,10 @@ async def test_other_tables_are_not_taken_for_ids(sqlite_url, tmp_path):
             for name in others:
                 connection.execute(f"CREATE TABLE {name} (x)")
         assert await store.append([make_new_batch()], _DAY) == [True]
-        assert await store.ids.forget(_later(1000)) == 1
+        assert await store.database.forget(_later(1000)) == 1
         with closing(sqlite3.connect(tmp_path / "hubbub.db")) as connection:
             for name in others:
                 connection.execute(f"SELECT x FROM {name}")  # noqa: S608
-
-
-@in_event_loop
-async def test_size_includes_the_ids(any_store_url):
-    async with open_store(any_store_url, create=True) as store:
-        empty = await store.database.size_bytes()
-        for number in range(2):
-            batches = [NewBatch(make_new_batch().batch_id, {}) for _ in range(5000)]
-            await store.append(batches, _later(number))
-        await store.database.reclaim_space()
-        assert await store.database.size_bytes() - empty > 10_000 * 16
-
-
-@in_event_loop
-async def test_database_without_a_table_is_refused_without_values(postgresql, postgresql_url):
-    async with open_store(postgresql_url, create=True) as store:
-        await store.append([make_new_batch()], _DAY)
-        postgresql.execute("DROP TABLE batch_ids_20260314", url=postgresql_url)
-        with pytest.raises(StoreError) as refused:
-            await store.append([make_new_batch()], _DAY)
-    assert str(refused.value) == 'store: relation "batch_ids_20260314" does not exist'
 
 
 @asynccontextmanager

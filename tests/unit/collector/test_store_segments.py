@@ -60,20 +60,6 @@ async def test_single_and_large_segments_are_left_alone(any_store_url):
 
 
 @in_event_loop
-async def test_what_was_merged_is_mixed_with_what_comes_later(any_store_url):
-    """P(false alarm) < 1e-37: the first 64 of 128 shuffled records are those merged before."""
-    async with open_store(any_store_url, create=True) as store:
-        await _append_apart(store, range(64))
-        assert await store.segments.merge() == 64
-        await _append_apart(store, range(64, 128))
-        assert await store.segments.merge() == 65
-        (segment,) = await stored_segments(store)
-        assert sorted(segment) == list(range(128))
-        assert max(segment[:64]) >= 64
-        assert min(segment[64:]) < 64
-
-
-@in_event_loop
 async def test_merging_takes_small_bites(any_store_url, monkeypatch):
     monkeypatch.setattr(segments, "_REPORTS_AT_ONCE", 50)
     monkeypatch.setattr(segments, "_SEGMENTS_AT_ONCE", 4)
@@ -153,45 +139,6 @@ async def test_reports_that_are_deleted_while_they_are_merged_do_not_come_back(
 
 
 @in_event_loop
-async def test_old_ids_are_forgotten_and_young_ones_known(any_store_url):
-    old, young = make_new_batch([1]), make_new_batch([2])
-    async with open_store(any_store_url, create=True) as store:
-        await store.append([old], _DAY)
-        await store.append([young], _TOMORROW)
-        assert await store.ids.forget(_DAY) == 0
-        assert await store.ids.forget(_TOMORROW) == 1
-        assert await store.append([old, young], _TOMORROW) == [True, False]
-        assert await store.count(HOMEPAGE) == 3
-
-
-@in_event_loop
-async def test_old_reports_are_dropped(any_store_url):
-    async with open_store(any_store_url, create=True) as store:
-        for day in (_DAY, _TOMORROW):
-            for key in (HOMEPAGE, _SEARCH):
-                await store.append([make_new_batch(range(4), key=key)], day)
-        assert await store.drop_reports(_DAY) == 0
-        assert await store.drop_reports(_TOMORROW) == 8
-        assert [(c.metric, c.day, c.reports) for c in await store.overview()] == [
-            ("homepage", _TOMORROW, 4),
-            ("search", _TOMORROW, 4),
-        ]
-
-
-@in_event_loop
-async def test_metric_or_one_of_its_versions_is_deleted(any_store_url):
-    async with open_store(any_store_url, create=True) as store:
-        for reports, key in enumerate((HOMEPAGE, _OTHER, _SEARCH), start=1):
-            await store.append([make_random_batch(reports, key=key)], _DAY)
-        assert await store.delete("nothing") == 0
-        assert await store.delete("homepage", 1) == 1
-        assert [await store.count(key) for key in (HOMEPAGE, _OTHER, _SEARCH)] == [0, 2, 3]
-        assert await store.delete("homepage") == 2
-        assert [await store.count(key) for key in (HOMEPAGE, _OTHER, _SEARCH)] == [0, 0, 3]
-        assert await store.versions("homepage") == []
-
-
-@in_event_loop
 async def test_version_once_used_stays_taken_after_it_was_deleted(any_store_url):
     async with open_store(any_store_url, create=True) as store:
         await store.declare([make_metric()])
@@ -213,7 +160,7 @@ async def test_what_was_deleted_or_merged_leaves_no_bytes_in_the_files(sqlite_ur
         assert merged.batch_id in _everything(tmp_path)
         assert all(record in _everything(tmp_path) for record in _records(merged))
         await store.drop_reports(_TOMORROW)
-        await store.ids.forget(_TOMORROW)
+        await store.database.forget(_TOMORROW)
         await store.segments.merge()
         await store.database.reclaim_space()
         files = _everything(tmp_path)

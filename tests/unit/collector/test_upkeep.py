@@ -20,6 +20,7 @@ from hubbub.storage import (
     MetricVersion,
     NewBatch,
     Store,
+    maintenance,
     open_store,
     running_maintenance,
 )
@@ -57,17 +58,6 @@ async def test_reports_are_kept_for_the_days_of_retention_and_then_dropped(any_s
         done = await Maintenance(store, 14, 7, _FOR_EVER).run_once(_TODAY)
         assert (done.forgotten, done.dropped) == (0, 2)
         assert await store.days(HOMEPAGE) == [_days_ago(age) for age in range(7, -1, -1)]
-
-
-@in_event_loop
-async def test_small_segments_are_merged_at_each_run(any_store_url):
-    async with open_store(any_store_url, create=True) as store:
-        upkeep = Maintenance(store, 14, None, _FOR_EVER)
-        for _ in range(3):
-            await store.append([make_new_batch()], _TODAY)
-            await store.append([make_new_batch()], _TODAY)
-            assert (await upkeep.run_once(_TODAY)).merged in {2, 3}
-            assert len(await stored_segments(store)) == 1
 
 
 @in_event_loop
@@ -164,46 +154,17 @@ async def test_upkeep_runs_at_the_start_regularly_and_at_the_end(sqlite_url):
 
 
 @in_event_loop
-async def test_reports_are_merged_while_a_large_day_is_being_mixed(sqlite_url, monkeypatch):
-    ended = asyncio.Event()
-
-    async def reshuffle_a_large_day(_today: dt.date, is_stopping: Callable[[], bool]) -> int:
-        while not is_stopping():
-            await asyncio.sleep(0.01)
-        ended.set()
-        return 0
-
+async def test_days_that_a_run_has_no_time_for_are_mixed_by_another(sqlite_url, monkeypatch):
     async with open_store(sqlite_url, create=True) as store:
-        monkeypatch.setattr(store, "reshuffle", reshuffle_a_large_day)
-        async with running_maintenance(Maintenance(store, 14, None, seconds=0.01)):
-            for _ in range(3):
-                await _append_two(store)
-                await _until(store, lambda segments: segments == 1)
-            assert not ended.is_set()
-        assert ended.is_set()
-
-
-@in_event_loop
-async def test_last_reports_are_merged_though_sorting_takes_long(sqlite_url, monkeypatch):
-    began, is_merged = asyncio.Event(), asyncio.Event()
-
-    async def sort_many_ids(_before: dt.date) -> None:
-        began.set()
-        await is_merged.wait()
-
-    async with open_store(sqlite_url, create=True) as store:
-        monkeypatch.setattr(store.ids, "sort_closed", sort_many_ids)
-
-        async def wait_until_merged():
-            await _until(store, lambda segments: segments == 1)
-            is_merged.set()
-
-        async with running_maintenance(Maintenance(store, 14, None, _FOR_EVER)):
-            await began.wait()
-            await _append_two(store)
-            waiting = asyncio.create_task(wait_until_merged())
-        waiting.cancel()
-        assert len(await stored_segments(store)) == 1
+        upkeep = Maintenance(store, 14, None, _FOR_EVER)
+        await store.append([make_new_batch()], _days_ago(1))
+        for seconds, mixed in ((-1, 0), (30, 3)):
+            monkeypatch.setattr(maintenance, "_MIXING_SECONDS", seconds)
+            await store.append([make_new_batch()], _TODAY)
+            await store.append([make_new_batch()], _TODAY)
+            done = await upkeep.run_once(_TODAY)
+            assert done.merged in {2, 3}
+            assert done.mixed == mixed
 
 
 @in_event_loop
@@ -262,18 +223,9 @@ async def test_upkeep_that_fails_is_logged_and_tried_again(sqlite_url, tmp_path,
                 )
                 await _until(store, lambda segments: segments == 1)
     assert set(caplog.messages) == told
-    names = ("prepare", "check", "count", "forget", "drop")
-    others = [(step, True) for step in names]
-    after = [("sort", True), ("tidy", True)]
-    # The steps that may take long run beside the next run's.
-    late = [step for step in steps if step[0] in {"mix", "sort", "tidy"}]
-    failing = [("slices", True), ("merge", False)]
-    soon = [step for step in steps if step not in late]
-    assert soon[:9] == [*failing, *others, *failing]
-    assert late[:4] == [("mix", False), *after, ("mix", False)]
-    assert soon[-7:] == [("slices", True), ("merge", True), *others]
-    assert late[-3:] == [("mix", True), *after]
-    assert steps[-3:] == late[-3:]
+    each = len(STEPS)
+    assert steps[:each] == [(step, step not in {"merge", "mix"}) for step in STEPS]
+    assert steps[-each:] == [(step, True) for step in STEPS]
 
 
 def test_maintaining_by_hand_says_what_failed(sqlite_url, tmp_path):
@@ -403,13 +355,3 @@ def _count(url: str, key: MetricVersion) -> int:
             return await store.count(key)
 
     return asyncio.run(run())
-
-
-@in_event_loop
-async def test_each_step_has_its_name_and_its_place(sqlite_url):
-    """The collector's numbers begin with these (`Metrics.begin`)."""
-    steps = list[str]()
-    async with open_store(sqlite_url, create=True) as store:
-        upkeep = Maintenance(store, 14, None, _FOR_EVER, lambda step, _done: steps.append(step))
-        await upkeep.run_once(_TODAY)
-    assert tuple(steps) == STEPS

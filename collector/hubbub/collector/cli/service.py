@@ -52,7 +52,7 @@ def _with_flags(command: _Command) -> _Command:
     headings={
         "Senders": "anonymous cors_origins switch improbable_tail improbable_reports",
         "TLS": "tls_certificate tls_key",
-        "Storage": "old_schema deduplication_days report_days upkeep_seconds min_free_bytes",
+        "Storage": "deduplication_days report_days upkeep_seconds min_free_bytes",
         "Admin listener and probes": "admin_host publish_seconds probe_host probe_port",
         "Limits": "max_body_bytes max_reports max_requests max_connections "
         "max_connections_per_address max_waiting_bytes header_seconds body_seconds drain_seconds "

@@ -23,7 +23,6 @@ from hubbub.storage import (
     find_sources,
     import_file,
     mask_address,
-    migrate_store,
     open_store,
     plan_export,
 )
@@ -227,11 +226,6 @@ def import_(
     help="Delete what is too old even if, by this clock, the last upkeep was more than 7 days ago "
     "or lies in the future.",
 )
-@click.option(
-    "--migrate",
-    is_flag=True,
-    help="Only make a store, or bring its schema to this version's, while earlier ones serve it.",
-)
 def maintain(
     store: str | None,
     config: Path | None,
@@ -239,7 +233,6 @@ def maintain(
     retention_days: str | None,
     report_days: str | None,
     trust_clock: bool,
-    migrate: bool,
 ) -> None:
     """Merge small segments, count old reports, delete what is too old, and mix closed days.
 
@@ -251,10 +244,6 @@ def maintain(
 
     A clock that jumps forward would expire everything at once. So if the last upkeep was more than
     7 days ago, nothing is deleted because of its age until --trust-clock confirms the date.
-
-    `serve` migrates a store itself when it starts, unless old_schema makes it wait or refuse.
-    For a rolling upgrade: `maintain --migrate`, which prints the versions that can serve the store
-    afterwards; then replace all collectors.
     """
     settings = configured(
         config,
@@ -263,16 +252,6 @@ def maintain(
         retention_days=retention_days,
         report_days=report_days,
     )
-
-    if migrate:
-        with cli_errors():
-            before, after = asyncio.run(migrate_store(settings.store))
-        did = f"migrated from schema {before.made or 'none'} to"
-        click.echo(
-            f"{mask_address(settings.store)}: {did if after != before else 'has schema'} "
-            f"{after.made}; versions of hubbub that know schema {after.needed} can serve it"
-        )
-        return
 
     async def run() -> None:
         async with _existing_store(settings.store) as opened:
@@ -373,8 +352,7 @@ def backup(store: str | None, config: Path | None, target: Path) -> None:
     url = configured(config, store=store).store
 
     with cli_errors():
-        with progress_bar("copying") as progress:
-            asyncio.run(backup_store(url, target, progress))
+        asyncio.run(backup_store(url, target))
         click.echo(
             f"copied {counted(target.stat().st_size, 'byte')} from {mask_address(url)} to {target}"
         )

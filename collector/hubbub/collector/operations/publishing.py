@@ -46,7 +46,7 @@ from hubbub.collector.operations.status import (
 )
 from hubbub.protocol import Registry
 from hubbub.reporting import END_CODES, registry_ends
-from hubbub.storage import STEPS, DayCount, MetricVersion, Store, StoreError
+from hubbub.storage import SCHEMA_VERSION, STEPS, DayCount, MetricVersion, Store, StoreError
 
 HUNDRED = 100
 """Reports by metric are published in multiples of this."""
@@ -240,7 +240,7 @@ class Watch:
             application=registry.application,
             software=_VERSION,
             registry_digest=digest,
-            schema=stored.schema,
+            schema=SCHEMA_VERSION,
             expiries=ends,
             findings=tuple(registry_ends(registry, now.date())),
             unmixed_days=stored.unmixed_days,
@@ -290,7 +290,7 @@ class Watch:
         stored = self._stored
         codes = [it.code for it in registry_ends(registry, dt.datetime.now(dt.UTC).date())]
         facts: dict[tuple[str, ...], float] = {
-            ("build_info", _VERSION, stored.schema or "unknown", digest): 1.0,
+            ("build_info", _VERSION, SCHEMA_VERSION, digest): 1.0,
             **{("expiry_timestamp_seconds", it.type, it.name): it.at.timestamp() for it in ends},
             **{("registry_findings", code): codes.count(code) for code in END_CODES},
         }
@@ -311,7 +311,6 @@ class Watch:
         size = await store.database.size_bytes()
         unmixed = await store.unmixed_days(today)
         slices = await store.count_slices(today)
-        schema = await store.schema()
         folder = store.database.folder
         free = None if folder is None else shutil.disk_usage(folder).free // _MIB * _MIB
         # On another day the same version is another number, which begins with 0.
@@ -323,7 +322,6 @@ class Watch:
             free=free,
             unmixed_days=unmixed,
             slices={key: n for (_, key), n in rounded.items()},
-            schema=schema,
             at=self._published_at,
         )
 

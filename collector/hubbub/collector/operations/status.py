@@ -142,7 +142,7 @@ class ServiceStatus:
     application: str
     software: str
     registry_digest: str  # the same for collectors with the same metrics
-    schema: str | None  # the version of the store's schema; None: never read yet
+    schema: str  # the version of the store's schema
     expiries: tuple[Expiry, ...]  # of certificate, keys and tokens
     findings: tuple[Finding, ...]  # what ends in the registry (`hubbub.reporting.findings`)
     unmixed_days: int  # closed days whose reports aren't mixed yet
@@ -182,7 +182,6 @@ class Stored:
     unmixed_days: int = 0
     # How many are stored today, in hundreds.
     slices: Mapping[MetricVersion, int] = field(default_factory=dict)
-    schema: str | None = None
     at: dt.datetime | None = None  # when all this was read; None: never yet
 
 

@@ -117,11 +117,11 @@ async def _store_is_ready(settings: Settings, stop: asyncio.Event) -> bool:
 
     Meanwhile probes are answered: alive, but not ready.
 
-    Raises `StoreError` if the store won't be usable, or its schema is old, and to be refused.
+    Raises `StoreError` if the store won't be usable.
     """
     warned = None
     async with AsyncExitStack() as stack:
-        while why := await why_to_wait(settings.store, migrates=settings.old_schema != "wait"):
+        while why := await why_to_wait(settings.store):
             if stop.is_set():
                 return False
             if warned is None:
@@ -131,9 +131,6 @@ async def _store_is_ready(settings: Settings, stop: asyncio.Event) -> bool:
             warned = why
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
-    if settings.old_schema == "refuse":
-        async with open_store(settings.store, create=False):
-            pass
     return not stop.is_set()
 
 
