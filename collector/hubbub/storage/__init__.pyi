@@ -65,23 +65,21 @@ from hubbub.storage.parquet import (
 )
 from hubbub.storage.postgresql import LOCK_ALL_DAYS as LOCK_ALL_DAYS
 from hubbub.storage.reports import (
+    Cell as Cell,
     DayCount as DayCount,
     Declared as Declared,
     MetricVersion as MetricVersion,
     NewBatch as NewBatch,
     Reader as Reader,
+    SliceSizes as SliceSizes,
     StoredCounts as StoredCounts,
     StoredRecords as StoredRecords,
-)
-from hubbub.storage.schema import SCHEMA_VERSION as SCHEMA_VERSION
-from hubbub.storage.segments import DayGroup as DayGroup
-from hubbub.storage.slices import (
-    Cell as Cell,
-    SliceSizes as SliceSizes,
     Where as Where,
     pools as pools,
     values_of as values_of,
 )
+from hubbub.storage.schema import SCHEMA_VERSION as SCHEMA_VERSION
+from hubbub.storage.segments import DayGroup as DayGroup
 from hubbub.storage.sqlite import LOG_BYTES as LOG_BYTES
 from hubbub.storage.store import (
     DATABASES as DATABASES,

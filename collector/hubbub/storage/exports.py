@@ -45,8 +45,15 @@ from hubbub.storage.parquet import (
     write_counts,
     write_records,
 )
-from hubbub.storage.reports import MetricVersion, Reader, StoredCounts, StoredRecords
-from hubbub.storage.slices import SliceSizes, added, pools
+from hubbub.storage.reports import (
+    MetricVersion,
+    Reader,
+    SliceSizes,
+    StoredCounts,
+    StoredRecords,
+    added,
+    pools,
+)
 
 if TYPE_CHECKING:
     from hubbub.storage import Store

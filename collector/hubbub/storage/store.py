@@ -34,8 +34,11 @@ from hubbub.storage.reports import (
     MetricVersion,
     NewBatch,
     Reader,
+    SliceSizes,
     StoredCounts,
     StoredRecords,
+    added,
+    pools,
 )
 from hubbub.storage.schema import (
     counts as _counts,
@@ -46,7 +49,6 @@ from hubbub.storage.schema import (
     upkeep_day as _upkeep_day,
 )
 from hubbub.storage.segments import DayGroup, Segments
-from hubbub.storage.slices import SliceSizes, added, pools
 
 DATABASES = {
     "sqlite": "sqlite:///PATH",
