@@ -70,7 +70,9 @@ def categories_estimates(
     """
     columns = _columns(decoding)
     quantiles = (_quantile_table(decoding.ordinal),) if decoding.ordinal else ()
-    rows = np.flatnonzero(decoding.detected) if detected_only else slice(None)
+    rows = np.arange(len(decoding.categories))
+    if detected_only:
+        rows = np.flatnonzero(decoding.detected)
     return decoded_estimates(
         _headline(decoding),
         _sections(decoding, columns, quantiles),

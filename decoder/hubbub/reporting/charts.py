@@ -16,6 +16,8 @@ import numpy as np
 from hubbub.inference import FloatArray
 
 Rows = tuple[tuple[str, ...], ...]
+_LISTED = 200
+"""Points of a series that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,8 @@ class Series:
 
     @property
     def rows(self) -> Iterable[tuple[str, ...]]:
-        """The numbers: label, name, x, y and error bar; of a cloud, how many points there are."""
-        if self.style == "cloud":
+        """The numbers: label, name, x, y and error bar; of many points, how many there are."""
+        if len(self.x) > _LISTED and not any(self.names):
             yield self.label, f"{len(self.x):,} points", "", "", ""
             return
         low, high = (self.y if end is None else end for end in (self.low, self.high))

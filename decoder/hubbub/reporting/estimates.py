@@ -112,18 +112,10 @@ CHUNK: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A column's values, computed when they are read.
+    """A column's values, computed when they are read."""
 
-    Attributes
-    ----------
-    compute : callable
-        Takes the rows, an int64 array, and returns their values.
-    rows : int64 array, shape (n,)
-        Which rows there are.
-    """
-
-    compute: Callable[[IntArray], Values]
-    rows: IntArray
+    compute: Callable[[IntArray], Values]  # takes rows and returns their values
+    rows: IntArray  # int64, shape (n,): which rows there are
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -138,20 +130,12 @@ class Column(NamedTuple):
     type: type
     values: Values | Computed
 
-    def only(self, rows: IntArray | slice) -> Column:
-        """Return some rows of a column that isn't computed.
-
-        Parameters
-        ----------
-        rows : int64 array or slice
-        """
-        values = self.values
+    def only(self, rows: IntArray) -> Column:
+        """Return some rows of a column that isn't computed."""
+        values = self.values[:]
         if isinstance(values, np.ndarray):
             return self._replace(values=values[rows])
-        if isinstance(rows, slice):
-            return self._replace(values=values[rows])
-        listed = values[:]
-        return self._replace(values=[listed[row] for row in rows.tolist()])
+        return self._replace(values=[values[row] for row in rows.tolist()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,24 +334,9 @@ def table_of(
 ) -> Table:
     """Return a table for people: names on the left, numbers in their formats on the right.
 
-    Parameters
-    ----------
-    title : str
-    names : sequence of tuples of str, length r
-        What stands on the left of each row.
-    columns : mapping of str to array or sequence
-        The numbers of these rows, by name; each of length r.
-    shown : sequence of (str, str)
-        A heading, and the format of its cells, which names columns as `str.format` does:
-        "{prop_low:.2%} … {prop_high:.2%}". A cell is empty where its first number is nan.
-    heads : sequence of str
-        Headings of the names.
-    last : (Heading, sequence of str), optional
-        A column that is no number, such as "detected".
-    n_rows : int, optional
-        How many rows there are in all, if not all are shown.
-    styles : sequence of str
-        One style for each row.
+    `shown`: a heading, and the format of its cells, which names `columns` as `str.format` does:
+    "{prop_low:.2%} … {prop_high:.2%}"; a cell is empty where its first number is nan. `last`: a
+    column that is no number, such as "detected". `n_rows`: how many rows there are in all.
     """
     values = {name: _plain(column) for name, column in columns.items()}
     first = [form[form.index("{") + 1 :].split(":")[0].split("}")[0] for _, form in shown]

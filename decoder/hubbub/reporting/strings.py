@@ -48,6 +48,7 @@ from hubbub.reporting.wording import (
     epsilon_findings,
     forgery_finding,
     limit_finding,
+    limit_line,
     metadata_of,
     percent,
     privacy_section,
@@ -321,16 +322,7 @@ def headline(decoding: Decoding) -> str:
     summary = decoding.summary
     asked = f"{summary.reports:,} reports were searched for {summary.candidates:,} strings"
     if not summary.detected:
-        if math.isinf(summary.detection_limit):
-            return f"{asked}, and none was detected: so few cohorts and hashes can't show any."
-        if math.isnan(summary.detection_limit):
-            return f"{asked}, and none was detected: no candidate differs from all others."
-        if summary.detection_limit >= 1:
-            return f"{asked}, and none was detected: so few reports can't show any."
-        return (
-            f"{asked}, and none was detected: none of these strings has "
-            f"a share far above {summary.detection_limit:.2%}."
-        )
+        return f"{asked}, and none was detected. Limit: {limit_line(summary.detection_limit)}."
     rows = decoding.largest_detected()[:_IN_HEADLINE].tolist()
     named = [
         f"{shortened(label(decoding, row), _COLUMNS)} {percent(float(decoding.share[row]))}"

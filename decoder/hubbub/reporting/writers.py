@@ -27,14 +27,13 @@ import click
 import numpy as np
 
 from hubbub.reporting.command_line import STDOUT, atomic_write, check_output_paths
-from hubbub.reporting.estimates import ROWS, Columns, Estimates, Types, Values
+from hubbub.reporting.estimates import ROWS, Columns, Estimates, Types
 from hubbub.reporting.text import show, stdout_console
 from hubbub.storage import require_pyarrow
 
 _QUOTED = re.compile(r'[",\r\n]')
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 """How cells begin that spreadsheets take for formulas, whether quoted or not (OWASP)."""
-_FORMS = {str: "%s", bool: "%s", int: "%d", float: "%.10g"}
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 _ROWS_A_GROUP = 131_072
 """Parquet's readers skip groups: small enough to skip, large enough to pack well."""
@@ -45,7 +44,9 @@ def write_csv(result: Estimates, file: BinaryIO, *, spreadsheet_safe: bool = Fal
     """Write a result's rows; strings that a spreadsheet would run get an apostrophe if asked."""
     types, encode = result.types, _inert_cell if spreadsheet_safe else csv_cell
     file.write((",".join(types) + "\n").encode("utf-8"))
-    file.writelines("".join(_lines(part, types, encode)).encode("utf-8") for part in result.parts())
+    for part in result.parts():
+        rows = zip(*_texts(part, types, encode, _csv_number), strict=True)
+        file.writelines((",".join(row) + "\n").encode("utf-8") for row in rows)
 
 
 def csv_cell(string: str) -> str:
@@ -57,32 +58,22 @@ def _inert_cell(string: str) -> str:
     return csv_cell(f"'{string}" if string.startswith(_FORMULA) else string)
 
 
-def _lines(part: Columns, types: Types, encode: Callable[[str], str]) -> Iterator[str]:
-    rows = zip(*(_cells(part[name], kind, encode) for name, kind in types.items()), strict=True)
-    unknown = np.zeros(len(next(iter(part.values()))), dtype=np.bool_)
+def _csv_number(number: float) -> str:
+    return "" if number != number else f"{number:.10g}"  # noqa: PLR0124 - nan
+
+
+def _texts(
+    part: Columns, types: Types, encode: Callable[[str], str], show: Callable[[float], str]
+) -> Iterator[list[str]]:
+    """Yield each column's cells as texts; `show` writes floating-point numbers."""
     for name, kind in types.items():
-        if kind is float:
-            unknown |= np.isnan(np.asarray(part[name], dtype=np.float64))
-    line = ",".join(_FORMS[kind] for kind in types.values()) + "\n"
-    if not unknown.any():  # most often; nothing is as fast as one format for the whole row
-        return map(line.__mod__, rows)
-    forms = [_FORMS[kind] for kind in types.values()]
-    return (
-        ",".join(map(_csv_cell_or_blank, forms, row)) + "\n" if blank else line % row
-        for row, blank in zip(rows, unknown.tolist(), strict=True)
-    )
-
-
-def _cells(values: Values, kind: type, encode: Callable[[str], str]) -> Sequence[Any]:
-    if kind is str:
-        return [encode(value) for value in values]
-    if kind is bool:
-        return ["true" if value else "false" for value in values]
-    return values.tolist() if isinstance(values, np.ndarray) else values
-
-
-def _csv_cell_or_blank(form: str, value: Any) -> str:
-    return "" if isinstance(value, float) and math.isnan(value) else form % value
+        values = part[name]
+        listed = values.tolist() if isinstance(values, np.ndarray) else values
+        if kind is bool:
+            yield ["true" if value else "false" for value in listed]
+        else:
+            write: Any = {str: encode, int: str, float: show}[kind]
+            yield [write(value) for value in listed]
 
 
 def write_json(result: Estimates, file: BinaryIO) -> None:
@@ -108,17 +99,17 @@ def _rows(result: Estimates) -> Iterator[str]:
     row = "  {\n" + ",\n".join(f"   {_encode(name)}: %s" for name in types) + "\n  }"
     separator = "[\n"
     for part in result.parts():
-        columns = []
-        for name, kind in types.items():
-            cells = _cells(part[name], kind, _encode)
-            if kind is float and not np.isfinite(cells).all():
-                cells = [cell if math.isfinite(cell) else "null" for cell in cells]
-            columns.append(cells)
-        lines = [row % cells for cells in zip(*columns, strict=True)]
+        lines = [
+            row % cells for cells in zip(*_texts(part, types, _encode, _json_number), strict=True)
+        ]
         if lines:
             yield separator + ",\n".join(lines)
             separator = ",\n"
     yield "[]" if separator == "[\n" else "\n ]"
+
+
+def _json_number(number: float) -> str:
+    return repr(float(number)) if math.isfinite(number) else "null"
 
 
 def _finite(value: object) -> object:
