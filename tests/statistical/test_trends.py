@@ -110,7 +110,7 @@ def test_large_steps_of_categories_are_found_on_their_day(runs):
 def test_noise_of_clients_that_come_back_is_taken_for_what_days_share():
     """Their permanent noise makes pooled bits scatter, which is excess variance; seeded."""
     new, returning = (
-        trends_of(draw(np.random.default_rng(3))).pooled.diagnostics.excess_deviation
+        trends_of(draw(np.random.default_rng(3))).pooled.excess_deviation
         for draw in (new_clients_each_day, same_clients_every_day)
     )
     assert returning > 2 * new

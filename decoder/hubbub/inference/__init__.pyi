@@ -88,7 +88,6 @@ from hubbub.inference.counts import (
 from hubbub.inference.decoding import (
     LIKELIHOOD as LIKELIHOOD,
     Decoding as Decoding,
-    Diagnostics as Diagnostics,
     Summary as Summary,
     decode as decode,
 )
@@ -276,7 +275,6 @@ from hubbub.inference.testing.multiple_testing import (
     local_false_rates as local_false_rates,
     log_cutoff as log_cutoff,
     log_q_values as log_q_values,
-    p_value_counts as p_value_counts,
     selection_bias as selection_bias,
     z_scores as z_scores,
 )

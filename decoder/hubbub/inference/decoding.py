@@ -104,19 +104,6 @@ class Summary:
     repeats: RepeatedReports = ONCE
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostics:
-    """How well the model fits, row by row."""
-
-    reports: IntArray  # shape (m,); reports of each cohort
-    # Shape (m, k); estimated share of clients whose true bit is set, and the model's.
-    observed: FloatArray
-    fitted: FloatArray
-    # Shape (m, k); of the observed, the excess included; nan in cohorts without reports.
-    std_error: FloatArray
-    excess_deviation: float  # tau, the standard deviation of what unlisted strings add to a row
-
-
 class OtherTests(NamedTuple):
     """Tests and rates besides those of a decoding's candidates."""
 
@@ -169,7 +156,8 @@ class Decoding:
     constrained_share: FloatArray
     same_bits: CollisionGroups
     summary: Summary
-    diagnostics: Diagnostics
+    # tau, the standard deviation of what unlisted strings add to a bit's rate.
+    excess_deviation: float
     allowance: float = 1.0
 
     @property
@@ -382,8 +370,6 @@ def _decoding_of(
         selected, shares = constrained_shares(fit)
         constrained[selected] = np.where(detected[selected], shares, 0.0)
         constrained /= max(float(constrained.sum()), 1.0)
-    variance = np.full(len(fit.weights), np.nan)
-    np.divide(1.0, fit.weights, out=variance, where=fit.weights > 0)
     return Decoding(
         candidates=search.candidates.strings,
         share=estimates.share,
@@ -396,13 +382,7 @@ def _decoding_of(
         constrained_share=constrained,
         same_bits=NO_GROUPS,
         summary=_summary(found, search, noise, counts, alpha, repeats),
-        diagnostics=Diagnostics(
-            reports=counts.reports,
-            observed=bits.rate + bits.known,
-            fitted=bits.rate + bits.known - fit.residuals.reshape(shape),
-            std_error=np.sqrt(variance).reshape(shape),
-            excess_deviation=float(np.sqrt(fit.excess_variance)),
-        ),
+        excess_deviation=float(np.sqrt(fit.excess_variance)),
         allowance=found.allowance,
     )
 

@@ -9,7 +9,6 @@ from hubbub.reporting.categories import (
 from hubbub.reporting.charts import (
     Chart as Chart,
     HeatMap as HeatMap,
-    Histogram as Histogram,
     Interval as Interval,
     IntervalChart as IntervalChart,
     Labels as Labels,

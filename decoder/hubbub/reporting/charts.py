@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from hubbub.inference import FloatArray
 
 Rows = tuple[tuple[str, ...], ...]
@@ -61,31 +59,6 @@ class IntervalChart:
         return tuple(
             (each.label, *(f"{x:.4g}{self.unit}" for x in (each.estimate, each.low, each.high)))
             for each in self.intervals
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """Bars between edges, and a line of the heights that are expected."""
-
-    labels: Labels
-    heights: FloatArray  # shape (n,)
-    edges: FloatArray  # shape (n + 1,)
-    expected: FloatArray
-
-    @property
-    def header(self) -> tuple[str, ...]:
-        """Headings of the numbers."""
-        return (self.labels.x, self.labels.y, "expected")
-
-    @property
-    def rows(self) -> Rows:
-        """The numbers."""
-        return tuple(
-            (f"{low:.4g} to {high:.4g}", f"{height:.6g}", f"{expected:.6g}")
-            for height, expected, low, high in zip(
-                self.heights, self.expected, self.edges[:-1], self.edges[1:], strict=True
-            )
         )
 
 
@@ -163,51 +136,26 @@ class HeatMap:
     column_names: tuple[str, ...]
     # Shape (r, c); in percent, or factors if `diverging`; nan where nothing is known.
     values: FloatArray
-    # Shape (r,) and (c,); drawn apart from the cells, as a column and a row "all".
-    row_margin: FloatArray | None = None
-    column_margin: FloatArray | None = None
     # Values are factors: neutral at 1, two hues, a logarithmic scale. Otherwise one hue, and a
     # square-root scale from 0, which shows small shares next to large ones.
     diverging: bool = False
     unit: str = "%"  # written after a number where there is room
 
     @property
-    def all_rows(self) -> tuple[str, ...]:
-        """Names of the rows, and of the margin below them."""
-        return (*self.row_names, *(() if self.column_margin is None else ("all",)))
-
-    @property
-    def all_columns(self) -> tuple[str, ...]:
-        """Names of the columns, and of the margin next to them."""
-        return (*self.column_names, *(() if self.row_margin is None else ("all",)))
-
-    @property
-    def with_margins(self) -> FloatArray:
-        """The values with their margins; nan where both margins meet."""
-        table = np.full((len(self.all_rows), len(self.all_columns)), np.nan)
-        rows, places = self.values.shape
-        table[:rows, :places] = self.values
-        if self.row_margin is not None:
-            table[:rows, -1] = self.row_margin
-        if self.column_margin is not None:
-            table[-1, :places] = self.column_margin
-        return table
-
-    @property
     def header(self) -> tuple[str, ...]:
         """Headings of the numbers."""
-        return ("row", *self.all_columns)
+        return ("row", *self.column_names)
 
     @property
     def rows(self) -> Rows:
         """The numbers."""
         return tuple(
             (name, *("" if math.isnan(each) else f"{each:.4g}{self.unit}" for each in row))
-            for name, row in zip(self.all_rows, self.with_margins.tolist(), strict=True)
+            for name, row in zip(self.row_names, self.values.tolist(), strict=True)
         )
 
 
-Chart = IntervalChart | Histogram | TimeSeries | XYChart | HeatMap
+Chart = IntervalChart | TimeSeries | XYChart | HeatMap
 """A chart of a report or a picture."""
 
 

@@ -129,18 +129,6 @@ def _intervals(chart: charts.IntervalChart) -> Spec:
 
 
 @_spec.register
-def _histogram(chart: charts.Histogram) -> Spec:
-    table = _rows(l=chart.edges[:-1], h=chart.edges[1:], n=chart.heights)
-    steps = _rows(x=chart.edges, y=[*chart.expected, *chart.expected[-1:]])
-    x, y = _axis(chart.labels.x, nice=False, zero=False), _axis(chart.labels.y, y=True)
-    bar = {"color": _FILL, "stroke": "var(--paper)", "opacity": 1}
-    return _view([
-        _layer("rect", table, bar, x=x("l"), x2={"field": "h"}, y=y("n"), y2={"datum": 0}),
-        _layer("line", steps, _DASHED | {"interpolate": "step-after"}, x=x("x"), y=y("y")),
-    ], 200)
-
-
-@_spec.register
 def _course(chart: charts.TimeSeries) -> Spec:
     table = _rows(d=chart.days, s=chart.share, l=chart.low, h=chart.high, e=chart.expected)
     side = {"condition": {"test": "datum.index == 0", "value": "left"}, "value": "right"}
@@ -233,25 +221,25 @@ def _apart(points: Sequence[Spec], logs: tuple[bool, bool]) -> list[Spec]:
 
 @_spec.register
 def _heat_map(chart: charts.HeatMap) -> Spec:
-    """Draw cells, their margins apart in colour, and what the colours stand for."""
-    (names, left), (heads, above) = _short(chart.all_rows), _short(chart.all_columns)
-    (rows, places), left = chart.values.shape, max(left, 24 + _LETTER * len(chart.labels.y))
-    wide = min(max((WIDTH - left - 18) / len(heads), 34.0 if places <= 20 else 6.0), 64.0)
+    """Draw cells, and what their colours stand for."""
+    (names, left), (heads, above) = _short(chart.row_names), _short(chart.column_names)
+    left = max(left, 24 + _LETTER * len(chart.labels.y))
+    wide = min(max((WIDTH - left - 18) / len(heads), 34.0 if len(heads) <= 20 else 6.0), 64.0)
     high, diverging = min(max(800 / len(names), 3.0), 22.0), chart.diverging
     depths, most = np.maximum(chart.values, 0.0), 16.0
     if diverging:  # how far from 1: as deep for a quarter as for four
         depths = np.maximum(depths, 1 / np.maximum(depths, 1 / most))
         most = float(np.nanmax(np.minimum(depths, most), initial=2.0))
     table: list[Spec] = []
-    apart: list[Spec] = []
-    for (i, j), value in np.ndenumerate(chart.with_margins):
+    unknown: list[Spec] = []
+    for (i, j), value in np.ndenumerate(chart.values):
         text = f"{value:.0f}" if abs(value) >= 9.95 else f"{round(value, 2):.2g}"
-        row = {"i": names[i], "j": heads[j], "t": "" if math.isnan(value) else text}
-        if i == rows or j == places or math.isnan(value):
-            apart.append(row | {"f": "var(--grid)" if i < rows and j < places else "var(--band)"})
+        row = {"i": names[i], "j": heads[j]}
+        if math.isnan(value):
+            unknown.append(row | {"f": "var(--grid)"})
         else:
             hue = "var(--cool)" if diverging and value < 1 else "var(--heat)"
-            table.append(row | {"f": hue, "v": float(depths[i, j])})
+            table.append(row | {"t": text, "f": hue, "v": float(depths[i, j])})
     turned = above - 16 > wide
     y = _named("i", names, title=chart.labels.y, titleX=-8, titleAlign="right")
     x = _named("j", heads, orient="top", title=chart.labels.x, labelAngle=270 if turned else 0)
@@ -263,9 +251,9 @@ def _heat_map(chart: charts.HeatMap) -> Spec:
     depth = {"field": "v", "type": "quantitative", "legend": legend,
              "scale": scale | {"range": [0, 1], "clamp": True}}
     fill, edge = {"field": "f", "scale": None}, {"stroke": "var(--paper)"} if high > 12 else {}
-    numbered = [*apart, *table] if min(wide - 14, high) > 12 else []
+    numbered = table if min(wide - 14, high) > 12 else []
     return _view([
-        _layer("rect", apart, edge, x=x, y=y, fill=fill),
+        _layer("rect", unknown, edge, x=x, y=y, fill=fill),
         _layer("rect", table, edge, x=x, y=y, fill=fill, opacity=depth),
         _layer("text", numbered, x=x, y=y, text={"field": "t"}),
     ], high * len(names), left=left, top=16 + (above if turned else 34), below=50,

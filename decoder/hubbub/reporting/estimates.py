@@ -45,7 +45,7 @@ class Table:
     headings: tuple[Heading, ...]
     rows: tuple[tuple[str, ...], ...]
     left_out: str = ""  # how many rows aren't shown; empty if none
-    # A style a row for terminals ("dim", "bold", "italic" or ""); empty if all are plain.
+    # A style a row for terminals ("dim", "bold" or ""); empty if all are plain.
     styles: tuple[str, ...] = ()
 
     @property
@@ -330,7 +330,6 @@ def table_of(
     heads: Sequence[str],
     last: tuple[Heading, Sequence[str]] | None = None,
     n_rows: int | None = None,
-    styles: Sequence[str] = (),
 ) -> Table:
     """Return a table for people: names on the left, numbers in their formats on the right.
 
@@ -355,7 +354,6 @@ def table_of(
         (*headings, *([last[0]] if last else [])),
         tuple(rows),
         f"{missing:,}" if missing > 0 else "",
-        tuple(styles),
     )
 
 

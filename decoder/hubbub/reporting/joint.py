@@ -361,8 +361,7 @@ def _map(table: TableAnalysis, first: int, second: int, *, diverging: bool) -> H
     labels = Labels(name, title, described, x, y)
     if diverging:
         return HeatMap(labels, on_rows, on_columns, values, diverging=True, unit="")
-    margins = (100 * rows[chosen[0]], 100 * columns[chosen[1]])
-    return HeatMap(labels, on_rows, on_columns, 100 * values, *margins)
+    return HeatMap(labels, on_rows, on_columns, 100 * values)
 
 
 def _margin_chart(margin: Margin) -> IntervalChart:

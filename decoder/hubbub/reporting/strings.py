@@ -10,19 +10,15 @@ from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
-from scipy import special
 
 from hubbub.inference import (
     Z_CONFIDENCE,
     AnomalyReport,
     Decoding,
-    Diagnostics,
     FloatArray,
     IntArray,
-    p_value_counts,
     share_interval,
 )
-from hubbub.reporting.charts import Histogram, Labels
 from hubbub.reporting.estimates import (
     Block,
     Column,
@@ -57,10 +53,6 @@ from hubbub.reporting.wording import (
     share_table,
 )
 
-_LEVEL = (
-    "If no candidate were present the bars would be level, at the dashed line. Present strings add "
-    "to the first bar."
-)
 _HONEST = "Do the reports look honest?"
 _REFIT = (
     "Shares are unbiased; intervals hold given that a string was detected. Refit shares are for "
@@ -177,7 +169,6 @@ def _detected(decoding: Decoding, rows: IntArray) -> list[str]:
 def _sections(decoding: Decoding, anomalies: AnomalyReport | None) -> tuple[Section, ...]:
     """Return what was found, and how sure it is."""
     summary = decoding.summary
-    p_values = p_value_chart(decoding)
     honesty = Section(_HONEST, ("Not known: only counts were given, not single reports.",))
     if anomalies:
         honesty = Section(_HONEST, facts=as_facts(anomaly_findings(anomalies)))
@@ -185,16 +176,7 @@ def _sections(decoding: Decoding, anomalies: AnomalyReport | None) -> tuple[Sect
         _found_section(decoding),
         privacy_section(summary.epsilon_report, summary.epsilon_permanent),
         honesty,
-        Section(
-            "Tests",
-            (_REFIT, _LEVEL),
-            charts=(p_values,) if p_values else (),
-            tables=_tests_tables(decoding),
-            folded=True,
-        ),
-        Section(
-            "Does the model fit?", charts=(residuals_chart(decoding.diagnostics),), folded=True
-        ),
+        Section("Tests", (_REFIT,), tables=_tests_tables(decoding), folded=True),
     )
 
 
@@ -380,35 +362,3 @@ def _tests_tables(decoding: Decoding) -> tuple[Table, ...]:
             heads=("string",),
         ),
     )
-
-
-def p_value_chart(decoding: Decoding) -> Histogram | None:
-    """Draw the p-values of all candidates, and the flat line of absent strings."""
-    heights, edges = p_value_counts(decoding.p_value[decoding.firsts(~np.isnan(decoding.share))])
-    known = int(heights.sum())
-    if not known:
-        return None
-    described = (
-        f"{heights[0]:,} of {known:,} candidates have a p-value below 0.05; "
-        f"{known / 20:,.4g} would if none were present, as in every bar."
-    )
-    labels = Labels("p-values", "P-values of all candidates", described, "p-value", "candidates")
-    return Histogram(labels, heights.astype(float), edges, np.full(20, known / 20))
-
-
-def residuals_chart(diagnostics: Diagnostics) -> Histogram:
-    """Draw standardised residuals against the normal distribution."""
-    seen = diagnostics.reports > 0
-    off = (diagnostics.observed - diagnostics.fitted)[seen]
-    residuals = (off / diagnostics.std_error[seen]).ravel()
-    edges = np.linspace(-5.0, 5.0, 41)
-    heights, _ = np.histogram(np.clip(residuals, -5.0, 5.0), bins=edges)
-    expected = len(residuals) * np.diff(special.ndtr(edges))
-    beyond = int(np.count_nonzero(np.abs(residuals) > 4))
-    described = (
-        f"{len(residuals):,} residuals in units of their standard deviation, against the normal "
-        f"law: standard deviation {residuals.std():.3f} (expected: about 1), {beyond:,} beyond 4. "
-        "The outermost bars hold all that lies further out."
-    )
-    labels = Labels("residuals", "Residuals", described, "standardised residual", "bits")
-    return Histogram(labels, heights.astype(float), edges, expected)

@@ -104,9 +104,8 @@ def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes
             room = _room(block, console.width)
             styles = block.styles or ("",) * len(block.rows)
             for (first, *others), style in zip(block.rows, styles, strict=True):
-                grid.add_row(
-                    Text(shortened(first, room), overflow="fold"), *map(Text, others), style=style
-                )
+                label = Text(shortened(first, room), overflow="fold")
+                grid.add_row(label, *map(Text, others), style=style)
             console.print(grid)
             if block.left_out:
                 console.print(Text(f"\n… and {block.left_out} more; {rest}"))

@@ -227,7 +227,6 @@ def share_table(
         heads=heads,
         last=(Heading("detected", "left"), detected),
         n_rows=n_rows,
-        styles=["" if each else "dim" for each in detected],
     )
 
 

@@ -8,7 +8,7 @@ from evaluation.studies.cases import count_simulated
 from factories import make_params
 from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, Correction, Decoding, Summary
-from hubbub.inference import NO_GROUPS, AnomalyReport, CollisionGroups, Diagnostics, FloatArray
+from hubbub.inference import NO_GROUPS, AnomalyReport, CollisionGroups, FloatArray
 from hubbub.protocol import CohortSpread, Repeats, SetBits
 from hubbub.reporting import Provenance, Source, canonical, digest
 
@@ -72,20 +72,8 @@ def make_decoding(
             forged_share=0.01,
             forgery_shift=0.025,
         ),
-        diagnostics=make_diagnostics(),
+        excess_deviation=0.001,
     )
-
-
-def make_diagnostics(m: int = 8, k: int = 32, spread: float = 1.0) -> Diagnostics:
-    """Return rates off by `spread` standard errors from those fitted; cohort 0 is empty."""
-    rng = np.random.default_rng(5)
-    fitted = rng.random((m, k)) / 4
-    std_error = np.full((m, k), 0.01)
-    std_error[0] = np.nan
-    reports = rng.integers(900, 1100, m)
-    reports[0] = 0
-    noise = 0.01 * spread * rng.normal(size=(m, k))
-    return Diagnostics(reports, fitted + noise, fitted, std_error, excess_deviation=0.001)
 
 
 def make_provenance() -> Provenance:

@@ -40,7 +40,6 @@ from hubbub.inference.likelihood.mixture import (
 from hubbub.inference.packed import PackedReports
 from hubbub.inference.parallel import one_thread
 from hubbub.inference.regression.estimates import threshold_z
-from hubbub.inference.regression.model import unknown_column
 from hubbub.inference.testing.multiple_testing import (
     Correction,
     counted_tests,
@@ -49,7 +48,6 @@ from hubbub.inference.testing.multiple_testing import (
     reported_intervals,
     selection_bias,
 )
-from hubbub.protocol import RapporParams
 
 # Weaker candidates add work and hardly information (docs/understand/likelihood.md, Members).
 _LEAST_Z = 1.0
@@ -304,21 +302,7 @@ def decode_reports(
             unlisted_std_error=float(np.sqrt(found.unlisted_std_error**2 + drawn_masses[1])),
         ),
         allowance=1.0,
-        diagnostics=replace(
-            counted.diagnostics, fitted=fitted_rates(estimates, candidates, reports.params)
-        ),
     )
-
-
-def fitted_rates(found: Shares, candidates: Candidates, params: RapporParams) -> FloatArray:
-    """Return the share of clients whose true bit is set, by the model; shape (m, k)."""
-    rates = np.full((params.m, params.k), found.model_share[0] * unknown_column(params))
-    cohorts = np.arange(params.m)
-    for share, row in zip(found.model_share[1:], found.members, strict=True):
-        bits = np.zeros((params.m, params.k), dtype=np.bool_)
-        bits[cohorts[:, None], candidates.positions(slice(int(row), int(row) + 1))[0]] = True
-        rates[bits] += share
-    return rates
 
 
 def _thresholds(

@@ -66,11 +66,6 @@ def z_scores(log_p: FloatArray) -> FloatArray:
     return np.asarray(-special.ndtri_exp(np.minimum(log_p, _LARGEST_LOG_P)))
 
 
-def p_value_counts(p_values: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return how many p-values lie in each twentieth of 0 to 1, and where these begin and end."""
-    return np.histogram(p_values, bins=20, range=(0.0, 1.0))
-
-
 def counted_tests(
     log_p: FloatArray,
     correction: Correction,
