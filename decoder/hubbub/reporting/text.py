@@ -104,8 +104,8 @@ def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes
             room = _room(block, console.width)
             styles = block.styles or ("",) * len(block.rows)
             for (first, *others), style in zip(block.rows, styles, strict=True):
-                label = Text(shortened(first, room), overflow="fold")
-                grid.add_row(label, *map(Text, others), style=style)
+                shown = Text(shortened(first, room), overflow="fold")
+                grid.add_row(shown, *map(Text, others), style=style)
             console.print(grid)
             if block.left_out:
                 console.print(Text(f"\n… and {block.left_out} more; {rest}"))
