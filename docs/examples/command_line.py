@@ -15,7 +15,7 @@ import os
 import sys
 from pathlib import Path
 
-from hubbub.client import SyncTelemetryProtocol, Telemetry, consent_refusal
+from hubbub.client import Telemetry, consent_refusal
 
 METRICS = Path(__file__).with_name("notes.toml")
 ENDPOINT = os.environ.get("NOTES_COLLECTOR", "https://telemetry.example.com")
@@ -30,7 +30,7 @@ def editor() -> str:
     return Path((os.environ.get("EDITOR") or "none").split()[0]).name
 
 
-def describe(telemetry: SyncTelemetryProtocol) -> str:
+def describe(telemetry: Telemetry) -> str:
     """Return what a user should read before they agree."""
     return f"{telemetry.explain()}\n\n{telemetry.preview('editor', editor()).words}"
 
@@ -40,7 +40,7 @@ def save_answer(yes: bool) -> None:
     _ANSWER.write_text("yes" if yes else "no", encoding="utf-8")
 
 
-def agreed(telemetry: SyncTelemetryProtocol) -> bool:
+def agreed(telemetry: Telemetry) -> bool:
     """Return the user's answer; ask for it once, if there is somebody to ask."""
     if not _ANSWER.exists():
         if consent_refusal(True, os.environ) or not sys.stdin.isatty():
@@ -61,7 +61,7 @@ def show_notes() -> None:
     print(_NOTES.read_text(encoding="utf-8") if _NOTES.exists() else "No notes.\n", end="")
 
 
-def settle(telemetry: SyncTelemetryProtocol, choice: str) -> None:
+def settle(telemetry: Telemetry, choice: str) -> None:
     """Carry out `telemetry show|on|off|forget`."""
     if choice == "show":
         print(describe(telemetry))

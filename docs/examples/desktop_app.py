@@ -16,7 +16,6 @@ import threading
 from pathlib import Path
 
 from hubbub.client import Telemetry
-from hubbub.client.transport import DeliveryFailure
 
 METRICS = Path(__file__).with_name("metrics.toml")
 ENDPOINT = os.environ.get("BROWSER_COLLECTOR", "https://telemetry.example.com")
@@ -26,16 +25,9 @@ Events = queue.SimpleQueue[str]
 
 
 class PrivacyPage:
-    """What the app's privacy page shows and does.
+    """What the app's privacy page shows and does."""
 
-    Parameters
-    ----------
-    events : queue
-        Takes an event when a batch couldn't be delivered.
-    """
-
-    def __init__(self, events: Events) -> None:
-        self._events = events
+    def __init__(self) -> None:
         self._answer = FOLDER / "telemetry-consent"
         self._telemetry = self._open()
 
@@ -68,13 +60,7 @@ class PrivacyPage:
 
     def _open(self) -> Telemetry:
         agreed = self._answer.exists() and self._answer.read_text(encoding="utf-8") == "yes"
-        return Telemetry(
-            METRICS, ENDPOINT, FOLDER / "telemetry", consent=agreed, on_error=self._tell
-        )
-
-    def _tell(self, error: DeliveryFailure) -> None:
-        """Pass an error on to the event loop: this is called on the thread that sends."""
-        self._events.put(f"offline {error.kind}")
+        return Telemetry(METRICS, ENDPOINT, FOLDER / "telemetry", consent=agreed)
 
     def _save(self, yes: bool) -> None:
         FOLDER.mkdir(parents=True, exist_ok=True)
@@ -83,7 +69,7 @@ class PrivacyPage:
 
 def run(events: Events) -> None:
     """Handle events, one after another, until the user quits."""
-    page = PrivacyPage(events)
+    page = PrivacyPage()
     home = "about:blank"
     while (event := events.get()) != "quit":
         word, _, rest = event.partition(" ")
@@ -96,8 +82,6 @@ def run(events: Events) -> None:
             print(page.answer(word == "yes"), flush=True)
         elif word == "forget":
             print(page.forget(), flush=True)
-        elif word == "offline":
-            print(f"Telemetry will be tried again later ({rest}).", flush=True)
     page.close()
 
 

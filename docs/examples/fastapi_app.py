@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 
 import wiki
-from hubbub.client import AsyncTelemetry, AsyncTelemetryProtocol
+from hubbub.client import AsyncTelemetry
 
 
 @asynccontextmanager
@@ -34,9 +34,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 app = FastAPI(lifespan=lifespan)
 
 
-def telemetry_of(request: Request) -> AsyncTelemetryProtocol:
+def telemetry_of(request: Request) -> AsyncTelemetry:
     """Return the app's telemetry."""
-    return cast("AsyncTelemetryProtocol", request.app.state.telemetry)
+    return cast("AsyncTelemetry", request.app.state.telemetry)
 
 
 @app.post("/render")

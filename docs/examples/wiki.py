@@ -15,7 +15,7 @@ import os
 import traceback
 from pathlib import Path
 
-from hubbub.client import Telemetry, TelemetryProtocol
+from hubbub.client import AsyncTelemetry, Telemetry
 
 METRICS = Path(__file__).with_name("wiki.toml")
 ENDPOINT = os.environ.get("WIKI_COLLECTOR", "https://telemetry.example.com")
@@ -36,7 +36,7 @@ def save_answer(yes: bool) -> None:
     _ANSWER.write_text("yes" if yes else "no", encoding="utf-8")
 
 
-def question(telemetry: TelemetryProtocol) -> str:
+def question(telemetry: Telemetry | AsyncTelemetry) -> str:
     """Return what an operator should read before they agree."""
     return f"{telemetry.explain()}\n\n{telemetry.preview('storage', STORAGE).words}"
 

@@ -34,7 +34,6 @@ const options: Options = {
   registry: {},
   endpoint: "https://telemetry.example.com",
   storage: fileStorage("state"),
-  onError: (error: DeliveryFailure) => void error.detail.trim(),
 };
 const telemetry = new Telemetry({ ...options, consent: true, batchSize: 10 });
 const { record } = telemetry;
@@ -44,14 +43,14 @@ record("seconds", 1.5);
 record("crash-by-driver", { crash: "oom", driver: "nvidia 535", slow: true });
 const settled: boolean = await telemetry.flush(1_000);
 const status: Status = telemetry.status();
+const failure: DeliveryFailure | null = status.lastError;
 const lost: number | undefined = status.dropped["queue full"];
 await telemetry.setConsent(false);
 const spending: Spending = await telemetry.ledger();
 const spent: number[] = spending.metrics.map((metric: MetricSpending) => metric.spent);
 const preview: Preview = await telemetry.preview("homepage", "news.example.org");
-const words: string = await telemetry.explain({ people: 2 });
+const words: string = await telemetry.explain();
 const farewell: string = await telemetry.forget();
-await telemetry.reset();
 await telemetry.close();
 
 const texts = new Map<string, string>();

@@ -221,28 +221,6 @@ print(telemetry.status().disabled, dict(telemetry.status().dropped), flush=True)
     assert list(app.state.iterdir()) == []
 
 
-def test_secret_that_another_process_replaced_is_taken_over(tmp_path):
-    with scripted_server() as server:
-        one, other = (Telemetry(make_registry(), server.url, tmp_path) for _ in range(2))
-        one.record("homepage", "x")
-        other.record("homepage", "x")
-        assert one.flush(30)
-        assert other.flush(30)
-        one.reset()
-        other.record("homepage", "x")  # drawn with the old secret
-        other.flush(30)
-        for telemetry in (one, other):
-            telemetry.record("homepage", "x")
-            assert telemetry.flush(30)
-            telemetry.close()
-    assert one.status().dropped == {}
-    assert other.status().dropped == {"secret replaced": 1}
-    spending = other.ledger()
-    assert spending.resets == 1
-    assert (spending.metrics[0].answers, spending.metrics[0].reports) == (2, 4)
-    assert len(server.reports) == 4
-
-
 def test_wide_reports_arrive_in_batches_that_a_collector_takes(tmp_path):
     """6,000 reports of k = 1024 are 1.3 MB; a collector takes 1 MiB after decompression."""
     registry = make_registry(make_metric(params=make_params(k=1024)))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from factories import APPLICATION, make_metric, make_params, make_registry
+from factories import make_metric, make_params, make_registry
 from http_servers import Answer, scripted_server
-from hubbub.client import Encoder, EncodingError, Registry, Telemetry, UnknownMetricError
+from hubbub.client import Encoder, EncodingError, Telemetry, UnknownMetricError
 from hubbub.client.state import open_state
-from hubbub.protocol import MEDIA_TYPE, Group
+from hubbub.protocol import MEDIA_TYPE
 from service.apps import NOWHERE, Gate, held_database, records_on_disk
 from service.posting import wait_until
 
@@ -179,11 +179,11 @@ def test_two_processes_cannot_spend_the_same_budget_twice(tmp_path):
     assert other.ledger().metrics[0].answers == 2
 
 
-def test_explanation_adds_metrics_and_people_up(tmp_path):
+def test_explanation_adds_metrics_up(tmp_path):
     registry = make_registry(make_metric(), make_metric("search"), lifetime_epsilon=50.0)
     telemetry = Telemetry(registry, NOWHERE, tmp_path)
     telemetry.record("homepage", "x")
-    text = telemetry.explain(people=3)
+    text = telemetry.explain()
     telemetry.close(0)
     assert "homepage (version 1, string): What the tests ask. Asked by privacy@" in text
     together = (
@@ -194,8 +194,6 @@ def test_explanation_adds_metrics_and_people_up(tmp_path):
         "Privacy budget used so far: at most 7.72-fold (epsilon 2.04), but not bounded for" in text
     )
     assert "Paid for: epsilon 4.39, of at most 50." in text
-    assert "3 people" in text
-    assert "(epsilon 26.4) if no answer changes" in text
 
 
 def test_forgetting_leaves_nothing_and_says_what_was_spent(tmp_path):
@@ -207,44 +205,6 @@ def test_forgetting_leaves_nothing_and_says_what_was_spent(tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert "at most 7.72-fold (epsilon 2.04), but not bounded for somebody who sees" in words
     assert telemetry.status().disabled is not None
-
-
-def test_reset_makes_another_client_and_is_counted(tmp_path):
-    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
-    telemetry.record("homepage", "x")
-    assert not telemetry.flush(0.5)
-    telemetry.reset()
-    telemetry.record("homepage", "x")
-    telemetry.close(0)
-    spending = Telemetry(make_registry(), NOWHERE, tmp_path).ledger()
-    assert spending.resets == 1
-    assert spending.metrics[0].answers == 2  # the same answer, under another secret
-    assert "replaced once" in telemetry.explain()
-
-
-@pytest.mark.parametrize("choice", ["life", "period"])
-def test_group_that_is_chosen_for_life_keeps_to_its_metric_through_resets(tmp_path, choice):
-    """P(all 25 secrets choose the same metric) is 2^-24."""
-    metrics = [make_metric(name, mode="once", period_days=3650, params=ONCE) for name in ("a", "b")]
-    group = Group("mood", ("a", "b"), choice)
-    registry = Registry(APPLICATION, make_registry(*metrics), None, [group])
-    with scripted_server() as server:
-        telemetry = Telemetry(registry, server.url, tmp_path, development=True)
-        for _ in range(25):
-            for name in ("a", "b"):
-                telemetry.record(name, "x")
-            assert telemetry.flush(20)
-            telemetry.reset()
-        spending = telemetry.ledger()
-        telemetry.close(20)
-    assert spending.resets == 25
-    answered = [each.metric for each in spending.metrics]
-    answers = sum(each.answers for each in spending.metrics)
-    assert len(server.reports) == answers
-    if choice == "life":  # of the others' secrets it is silent
-        assert (len(answered), answers < 25) == (1, True)
-    else:
-        assert (answered, answers) == (["a", "b"], 25)
 
 
 @pytest.mark.parametrize(
@@ -502,17 +462,6 @@ def test_consent_does_not_revive_a_client_that_was_forgotten_elsewhere(tmp_path)
     for consent in (False, True):
         other.set_consent(consent)
     assert str(other.status().disabled).startswith("forgotten")
-
-
-def test_reports_that_a_reset_deletes_are_counted(tmp_path):
-    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
-    for _ in range(5):
-        telemetry.record("homepage", "x")
-    telemetry.flush(0.3)
-    wait_until(lambda: len(records_on_disk(tmp_path)) == 5)
-    telemetry.reset()
-    assert telemetry.status().dropped == {"secret replaced": 5}
-    telemetry.close(0)
 
 
 def test_preview_says_that_a_periods_answer_is_fixed(tmp_path):

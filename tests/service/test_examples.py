@@ -25,7 +25,7 @@ import pytest
 
 from http_servers import Answer, ScriptedServer, scripted_server
 from hubbub.client import Registry, Telemetry
-from service.apps import NOWHERE, contents_by_id, next_line
+from service.apps import NOWHERE, contents_by_id
 from service.posting import send, wait_until
 
 SOURCE = Path(__file__).parents[2] / "docs" / "examples"
@@ -408,14 +408,6 @@ def test_desktop_user_may_agree_again_after_all_was_forgotten(tmp_path):
         machine.connect(server.url)
         machine.settle()
     assert server.received == []  # what waited was deleted
-
-
-def test_desktop_app_hears_of_a_network_that_fails_in_its_event_loop(tmp_path):
-    machine = Machine(tmp_path, "metrics.toml")
-    machine.run("desktop_app.py", stdin="yes\nhome news.example.org\n")
-    with machine.started("python", str(machine.examples / "desktop_app.py")) as process:
-        line = next_line(process)
-    assert line == "Telemetry will be tried again later (connection)."
 
 
 def test_desktop_app_honours_do_not_track(tmp_path):

@@ -1,15 +1,8 @@
 """The client that apps embed: values in, noisy reports out."""
 
 from hubbub.client.encoder import Encoder
-from hubbub.client.interface import (
-    AsyncTelemetryProtocol,
-    Preview,
-    Status,
-    SyncTelemetryProtocol,
-    TelemetryProtocol,
-)
 from hubbub.client.ledger import MetricSpending, Spending
-from hubbub.client.telemetry import AsyncTelemetry, Telemetry, consent_refusal
+from hubbub.client.telemetry import AsyncTelemetry, Preview, Status, Telemetry, consent_refusal
 from hubbub.protocol.errors import (
     EncodingError,
     HubbubError,
@@ -28,7 +21,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncTelemetry",
-    "AsyncTelemetryProtocol",
     "Batch",
     "Encoder",
     "EncodingError",
@@ -44,9 +36,7 @@ __all__ = [
     "Spending",
     "StateError",
     "Status",
-    "SyncTelemetryProtocol",
     "Telemetry",
-    "TelemetryProtocol",
     "UnknownCategoryError",
     "UnknownMetricError",
     "__version__",

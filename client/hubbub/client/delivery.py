@@ -33,7 +33,7 @@ from hubbub.client.outbox import (
     round_robin,
     spool,
 )
-from hubbub.client.recorder import REPLACED, WITHDRAWN, Recorder, log
+from hubbub.client.recorder import WITHDRAWN, Recorder, log
 from hubbub.client.schedule import NOT_SAMPLED, Switch
 from hubbub.client.state import (
     SHORT_PATIENCE,
@@ -45,13 +45,7 @@ from hubbub.client.state import (
     save_account,
 )
 from hubbub.client.transport import Answer, DeliveryFailure, Outcome, refusal_reason
-from hubbub.protocol.errors import (
-    OtherApplicationError,
-    ReplacedSecretError,
-    StateError,
-    SwitchError,
-    UnavailableError,
-)
+from hubbub.protocol.errors import OtherApplicationError, StateError, SwitchError, UnavailableError
 
 if TYPE_CHECKING:
     from hubbub.protocol.switch import VerifyKey
@@ -219,13 +213,10 @@ class DeliveryLoop:
             if raises and not error.is_busy:
                 raise
 
-    def open(self, former: bytes | None = None, *, patience: float = PATIENCE) -> Outbox:
-        """Open the outbox, and the state too unless it is open (raises as `Outbox`).
-
-        `former`: a secret that has been replaced.
-        """
+    def open(self, *, patience: float = PATIENCE) -> Outbox:
+        """Open the outbox, and the state too unless it is open (raises as `Outbox`)."""
         secret = self.recorder.secret
-        if secret is None or secret == former:  # else this process has replaced it itself
+        if secret is None:
             state = self._open_state(patience)
             secret = state.secret
             self._take_over(state)
@@ -300,8 +291,6 @@ class DeliveryLoop:
                     stored = self._store(outbox) is not None
             except UnavailableError as error:
                 self.note_unavailable(error)
-            except ReplacedSecretError:
-                stored = True  # the next turn opens the new one
             except Exception as error:  # an app must never fail because of telemetry
                 self.fail(error)
             finally:
@@ -316,7 +305,7 @@ class DeliveryLoop:
             self._is_storing = True
         try:
             with recorder.changed:
-                recordings, encoders = recorder.drain(outbox.secret), recorder.encoders()
+                recordings, encoders = recorder.drain(), recorder.encoders()
             withdrawn = self.withdrawn
             if withdrawn:
                 self._clear(outbox)
@@ -329,9 +318,8 @@ class DeliveryLoop:
             self.note_unavailable(error)
             recorder.requeue()
             return None
-        except Exception as error:
-            is_replaced = isinstance(error, ReplacedSecretError)
-            recorder.give_up(REPLACED if is_replaced else "disabled")
+        except Exception:
+            recorder.give_up("disabled")
             raise
         finally:
             with recorder.changed:
@@ -501,6 +489,10 @@ class DeliveryLoop:
     def settle(self, outbox: Outbox, batch: LeasedBatch, answer: Answer) -> None:
         """Let the collector's answer to a batch take effect."""
         now = self._clock()
+        if (error := answer.error) is not None:
+            self.last_error = error
+            detail = "status 422" if error.status == _NAMES_REPORTS else error.detail
+            log("DEBUG", f"hubbub didn't deliver a batch ({error.kind}): {detail}")
         named = {index for index in answer.refused if index < batch.reports}
         settled: Collection[int] = ()
         if answer.is_to_be_repeated:
@@ -531,20 +523,6 @@ class DeliveryLoop:
             self.recorder.drop(WITHDRAWN, batch.reports - refused)
         self._count_dropped(outbox)
         self.on_disk = outbox.waiting()
-
-    def note(self, answer: Answer, on_error: Callable[[DeliveryFailure], object] | None) -> None:
-        """Keep, log and report why an attempt failed, if it did."""
-        error = answer.error
-        if error is None:
-            return
-        self.last_error = error
-        detail = "status 422" if error.status == _NAMES_REPORTS else error.detail
-        log("DEBUG", f"hubbub didn't deliver a batch ({error.kind}): {detail}")
-        if on_error is not None:
-            try:
-                on_error(error)
-            except Exception as mistake:
-                log("WARNING", f"on_error raised {type(mistake).__name__}")
 
     def obey(self, outbox: Outbox, answer: bytes | Answer, key: VerifyKey | None) -> None:
         """Let a switch take effect; go on as before if there is none that may be obeyed."""

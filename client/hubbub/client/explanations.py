@@ -97,11 +97,8 @@ def describe_metric(metric: Metric) -> str:
     )
 
 
-def explain(registry: Registry, spending: Spending, people: int) -> str:
-    """Return what is asked and what it can reveal, metric by metric and in total.
-
-    `people`: how many share the device; as a group they are protected by `people` times epsilon.
-    """
+def explain(registry: Registry, spending: Spending) -> str:
+    """Return what is asked and what it can reveal, metric by metric and in total."""
     lines = [
         (
             f"What {registry.application} asks. How much the odds between any two answers can "
@@ -130,17 +127,11 @@ def explain(registry: Registry, spending: Spending, people: int) -> str:
         f"Privacy budget used so far: {used}.",
         f"Paid for: epsilon {_number(spending.committed)}{most}.",
     ]
-    if spending.resets:
-        lines.append(f"The secret was replaced {_times(spending.resets)}: all answers cost again.")
-    if spending.restores:
+    if restores := spending.restores:
+        times = "once" if restores == 1 else f"{restores} times"
         lines.append(
-            f"This state was found to be a copy {_times(spending.restores)}; what its originals "
-            "spent since isn't known here."
-        )
-    if people > 1:
-        lines.append(
-            f"{people} people who share this device are protected as a group by {people} times the "
-            f"epsilon: {_bound(people * constant)} if no answer changes."
+            f"This state was found to be a copy {times}; what its originals spent since isn't "
+            "known here."
         )
     return "\n".join(lines)
 
@@ -237,7 +228,3 @@ def _number(value: float) -> str:
 
     rounded = Context(prec=3, rounding=ROUND_HALF_UP).create_decimal_from_float(value)
     return f"{rounded:,.0f}" if rounded >= 100 else f"{float(rounded):g}"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

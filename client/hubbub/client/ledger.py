@@ -117,9 +117,9 @@ class Spending(NamedTuple):
         Their sums.
     lifetime_epsilon : float or None
         The registry's bound on `committed`.
-    resets, restores : int
-        How often the secret was replaced, and how often the state was found to be a copy (a
-        restored backup, a cloned machine), whose original may have spent more.
+    restores : int
+        How often the state was found to be a copy (a restored backup, a cloned machine), whose
+        original may have spent more.
     """
 
     metrics: tuple[MetricSpending, ...]
@@ -127,7 +127,6 @@ class Spending(NamedTuple):
     epsilon_any_history: float
     committed: float
     lifetime_epsilon: float | None
-    resets: int
     restores: int
 
 
@@ -144,7 +143,6 @@ class ClientLedger:
         self,
         registry: Registry,
         rows: Iterable[LedgerRow] = (),
-        resets: int = 0,
         restores: int = 0,
         unusable: Collection[str] = (),
         revealing: Collection[tuple[str, int]] = (),
@@ -158,7 +156,7 @@ class ClientLedger:
         self._registry = registry
         unlimited = registry.lifetime_epsilon is None
         self._budget = math.inf if unlimited else registry.lifetime_epsilon or 0.0
-        self.resets, self._restores = resets, restores
+        self._restores = restores
         self.revealing = set(revealing)
         self._rows: dict[AnswerKey, LedgerRow] = {}
         self._answers: Counter[tuple[str, int]] = Counter()
@@ -253,7 +251,6 @@ class ClientLedger:
             epsilon_any_history=math.fsum(metric.epsilon_any_history for metric in metrics),
             committed=math.fsum(metric.committed for metric in metrics),
             lifetime_epsilon=None if math.isinf(self._budget) else self._budget,
-            resets=self.resets,
             restores=self._restores,
         )
 

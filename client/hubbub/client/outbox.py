@@ -35,7 +35,6 @@ from hubbub.client.schedule import NO_SWITCH, SWITCHED_OFF, Switch
 from hubbub.protocol.errors import (
     ForgottenError,
     OtherApplicationError,
-    ReplacedSecretError,
     StateError,
     SwitchError,
     UnavailableError,
@@ -78,15 +77,13 @@ _ROW_BYTES = 64
 the growth of the file by 10,000 reports."""
 _SIZE = f"length(metric) + length(slice) + length(record) + {_ROW_BYTES}"
 _SPOOLED = "FROM reports WHERE batch IS NULL AND origin = ? AND NOT put_off(metric, version, ?)"
-_FORMAT = 3  # user_version of the schema below; others are refused
+_FORMAT = 4  # user_version of the schema below; others are refused
 _SCHEMA = """
 CREATE TABLE account (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     owner BLOB,                   -- fingerprint of the secret
-    next_owner BLOB,              -- of the secret that is about to replace it
     place TEXT,                   -- fingerprint of the machine and the files, to notice copies
     application TEXT,             -- the registry's, which shares its answers with no other
-    resets INTEGER NOT NULL,
     restores INTEGER NOT NULL,
     forgotten INTEGER NOT NULL
 );
@@ -150,11 +147,9 @@ CREATE TABLE batches (
     holder INTEGER NOT NULL DEFAULT 0,
     lease_expires_at REAL NOT NULL DEFAULT 0
 );
-"""
-_SENT_DAYS = """
-CREATE TABLE IF NOT EXISTS sent_days (  -- of metrics with reports_per_day = 1
+CREATE TABLE sent_days (          -- of metrics with reports_per_day = 1
     metric TEXT PRIMARY KEY,
-    day INTEGER NOT NULL -- on which one may have arrived last, counted from 1970
+    day INTEGER NOT NULL          -- on which one may have arrived last, counted from 1970
 ) WITHOUT ROWID
 """
 # Trouble that may pass: a full disk, too many open files, a file system mounted read-only.
@@ -263,7 +258,7 @@ class Outbox:
         """Run statements that are committed together, durably, or not at all.
 
         Raises `UnavailableError` if the database is in use, or the disk full: try again later; and
-        a `StateError` if another process has deleted this client or replaced its secret.
+        `ForgottenError` if another process has deleted this client.
         """
         self._dropping.clear()
         with no_fork(), translated_errors(self.path):
@@ -277,12 +272,11 @@ class Outbox:
                         f"{self.path.parent}: is the state of the application {application!r}, "
                         f"must be of {self._application!r}; give each a state_dir of its own"
                     )
-                if forgotten:
+                # Another process may have begun a new client since it deleted this one.
+                if forgotten or (self.secret is not None and owner != fingerprint(self.secret)):
                     raise ForgottenError(
                         "forgotten: another process has deleted this client's state"
                     )
-                if self.secret is not None and owner != fingerprint(self.secret):
-                    raise ReplacedSecretError("another process has replaced this client's secret")
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
@@ -661,14 +655,12 @@ def delete_unsent(connection: sqlite3.Connection) -> None:
 
 def note_sent(connection: sqlite3.Connection, metrics: Collection[str], now: float) -> None:
     """Note that reports of these metrics may have arrived today."""
-    connection.execute(_SENT_DAYS)
     rows = [(metric, now // SECONDS_A_DAY) for metric in metrics]
     connection.executemany("INSERT OR REPLACE INTO sent_days VALUES (?, ?)", rows)
 
 
 def is_sent(connection: sqlite3.Connection, metric: str, now: float) -> bool:
     """Return whether a report of a metric may have arrived today, or one that still waits, ever."""
-    connection.execute(_SENT_DAYS)
     query = (
         "SELECT 1 FROM sent_days WHERE metric = ? AND day = ? UNION ALL "
         "SELECT 1 FROM reports JOIN batches ON reports.batch = batches.id "
@@ -724,7 +716,7 @@ def _create(path: Path, application: str, patience: float) -> None:
         if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
             for statement in _SCHEMA.split(";"):
                 connection.execute(statement)
-            account = "INSERT INTO account VALUES (1, NULL, NULL, NULL, ?, 0, 0, 0)"
+            account = "INSERT INTO account VALUES (1, NULL, NULL, ?, 0, 0)"
             connection.execute(account, (application,))
             connection.execute(f"PRAGMA user_version = {_FORMAT}")
         connection.execute("COMMIT")

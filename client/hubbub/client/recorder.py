@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter, deque
 from contextlib import suppress
-from datetime import date  # not later: `status` is asked while Python unloads its modules, too
 from typing import NamedTuple
 
 from hubbub.client.encoder import Encoder, PermanentResponse
@@ -37,7 +36,6 @@ from hubbub.protocol.errors import (
     EncodingError,
     HubbubError,
     MetricError,
-    ReplacedSecretError,
     UnknownCategoryError,
     UnknownMetricError,
 )
@@ -48,7 +46,6 @@ from hubbub.protocol.wire import Report
 
 CLOSED = "closed"
 EXPIRED = "expired metric"
-REPLACED = "secret replaced"
 FORGOTTEN = "forgotten"
 WITHDRAWN = "consent withdrawn"
 _EPOCH = 719_163  # date(1970, 1, 1).toordinal()
@@ -129,9 +126,6 @@ class Recorder:
 
     def open(self, secret: bytes, account: Account) -> None:
         """Begin to record, with a client's secret and what it has answered so far."""
-        if secret == self.secret:  # each thread opens the state that another has replaced
-            self.refresh(account)
-            return
         metrics = {
             name: _PreparedMetric(
                 Encoder(metric, secret),
@@ -142,12 +136,8 @@ class Recorder:
             for name, metric in self.registry.items()
         }
         with self.changed:
-            lost = len(self.pending)  # of another secret
-            self.pending.clear()
             self.secret, self._metrics, self._account = secret, metrics, account
             self.unavailable = None
-            self._switch = NO_SWITCH  # that of another secret has other samples
-        self.drop(REPLACED, lost)
         for name in sorted(account.unusable):
             log("ERROR", f"hubbub doesn't report metrics.{name}: {CHANGED_DEFINITION}")
 
@@ -245,14 +235,9 @@ class Recorder:
                 response = encoder.fresh_response(value)
             return encoder.report(response), decision
 
-    def drain(self, secret: bytes | None) -> list[Recording]:
-        """Take all waiting recordings, to be stored: then `settle`, `requeue` or `give_up` follows.
-
-        Raises `ReplacedSecretError` if they were made with another secret than the database's.
-        """
+    def drain(self) -> list[Recording]:
+        """Take all that waits, to be stored: then `settle`, `requeue` or `give_up` follows."""
         with self.changed:
-            if secret != self.secret:
-                raise ReplacedSecretError("this process has replaced its secret")
             # One by one: a signal handler or `__del__` may record between any two steps.
             self._leaving = [self.pending.popleft() for _ in range(len(self.pending))]
             return self._leaving
@@ -314,29 +299,6 @@ class Recorder:
         with self.changed:
             count = len([self.pending.popleft() for _ in range(len(self.pending))])
         self.drop(reason, count)
-
-    def first_periods(self) -> dict[str, str]:
-        """Return when the first period starts of each metric that waits for it."""
-        with self.changed:
-            account, metrics, secret = self._account, self._metrics, self.secret
-        starts: dict[str, str] = {}
-        if secret is None or not self.waits or self.answers_all:
-            return starts
-        now = time.time()
-        for name, prepared in metrics.items():
-            metric = prepared.encoder.metric
-            if metric.mode != "once" or now >= prepared.ends:
-                continue
-            recording = _undrawn(prepared.encoder, now)
-            waits = account.decide(recording).refusal == WAITING
-            if (
-                waits
-                and recording.period
-                and self._is_chosen(prepared, recording.period.number + 1)
-            ):
-                day = recording.period.end_day
-                starts[name] = date.fromordinal(_EPOCH + day).isoformat()
-        return starts
 
     def _prepared(self, metric: str) -> _PreparedMetric:
         prepared = self._metrics.get(metric)

@@ -53,7 +53,6 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 SHORT_PATIENCE = 0.5
 """Seconds that an app's own thread may wait for other processes' transactions."""
-_OF_SECRET = ("memory", "periods", "reports", "batches")  # tables
 _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 
@@ -107,12 +106,13 @@ def _open(folder: Path, registry: Registry, origin: str | None, patience: float)
                     )
                 _write(path, os.urandom(SECRET_BYTES))
             secret = _parse(path.read_bytes(), path)
-            # A secret that has just been replaced was moved here by us; otherwise look for a copy.
-            if _claim(connection, secret, path) is None:
-                discarded = _notice_copy(connection, folder, registry, secret)
-            else:
-                discarded = 0
-                _note_place(connection, folder)
+            # Tie the two together.
+            if owner is None:
+                connection.execute("UPDATE account SET owner = ?", (fingerprint(secret),))
+            elif owner != fingerprint(secret):
+                database = path.with_name(DATABASE)
+                raise StateError(f"{database}: belongs to another secret; {CONSEQUENCE}")
+            discarded = _notice_copy(connection, folder, registry, secret)
             account = load_account(connection, registry)
             return State(secret, account, count_waiting(connection, origin), discarded)
 
@@ -152,28 +152,6 @@ def _existing(directory: str | Path, application: str) -> Iterator[sqlite3.Conne
         yield connection
 
 
-def replace_secret(directory: str | Path, application: str) -> int:
-    """Draw another secret, and count that; return how many unsent reports were deleted.
-
-    Whenever this is interrupted, one of the two secrets is complete and the database's.
-    """
-    folder = Path(directory).expanduser()
-    path = folder / _FILE
-    secret = os.urandom(SECRET_BYTES)
-    opened = closing(Outbox(folder, application))
-    with translated_errors(f"state directory {folder}"), opened as outbox:
-        with outbox.transaction() as connection:
-            deleted = _claim(connection, _parse(path.read_bytes(), path), path) or 0
-            connection.execute("UPDATE account SET next_owner = ?", (fingerprint(secret),))
-        with outbox.transaction() as connection:
-            (following,) = connection.execute("SELECT next_owner FROM account").fetchone()
-            if following == fingerprint(secret):  # another process may have announced its own
-                _write(path, secret)
-                deleted += _claim(connection, secret, path) or 0
-                _note_place(connection, folder)
-        return deleted
-
-
 def delete_state(directory: str | Path, application: str) -> None:
     """Remove the secret, the account and the outbox; other processes notice, and stop."""
     folder = Path(directory).expanduser()
@@ -191,7 +169,8 @@ def delete_state(directory: str | Path, application: str) -> None:
 def erase(outbox: Outbox) -> None:
     """Empty the database before it is removed, so that other processes notice."""
     with outbox.transaction() as connection:
-        for table in ("definitions", "answers", "switch", *_OF_SECRET):
+        tables = "definitions", "answers", "switch", "memory", "periods", "reports", "batches"
+        for table in tables:
             connection.execute(f"DELETE FROM {table}")  # noqa: S608 (a constant)
         connection.execute("UPDATE account SET owner = NULL, forgotten = 1")
 
@@ -204,7 +183,7 @@ def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
             "SELECT * FROM answers"
         )
     ]
-    resets, restores = connection.execute("SELECT resets, restores FROM account").fetchone()
+    (restores,) = connection.execute("SELECT restores FROM account").fetchone()
 
     # Metrics whose definition changed under the same version aren't reported any more.
     definitions = connection.execute("SELECT * FROM definitions")
@@ -215,7 +194,7 @@ def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
         for metric in registry.values()
         if (found := stored.get((metric.name, metric.version))) and found[0] != _definition(metric)
     )
-    ledger = ClientLedger(registry, rows, resets, restores, unusable, revealing)
+    ledger = ClientLedger(registry, rows, restores, unusable, revealing)
 
     memory = {
         name: CachedResponse(
@@ -277,30 +256,6 @@ def save_account(
 def forget_periods(connection: sqlite3.Connection, now: float) -> None:
     """Delete the answers of past periods; that these were answered stays."""
     connection.execute("DELETE FROM memory WHERE end_day <= ?", (now // SECONDS_A_DAY,))
-
-
-def _claim(connection: sqlite3.Connection, secret: bytes, path: Path) -> int | None:
-    """Tie the database to a secret; raise StateError if it belongs to another.
-
-    If the secret is the one that was to replace the owner's, this completes the replacement.
-    Returns how many unsent reports were deleted with that; None if nothing was replaced.
-    """
-    mine = fingerprint(secret)
-    owner, next_owner = connection.execute("SELECT owner, next_owner FROM account").fetchone()
-    if owner is None:
-        connection.execute("UPDATE account SET owner = ?", (mine,))
-    elif mine not in {owner, next_owner}:
-        raise StateError(f"{path.with_name(DATABASE)}: belongs to another secret; {CONSEQUENCE}")
-    elif owner != mine:
-        # Unsent reports were drawn with the old secret; together with new ones they link the two.
-        deleted = count_waiting(connection)
-        for table in _OF_SECRET:
-            connection.execute(f"DELETE FROM {table}")  # noqa: S608 (a constant)
-        connection.execute(
-            "UPDATE account SET owner = next_owner, next_owner = NULL, resets = resets + 1"
-        )
-        return deleted
-    return None
 
 
 def save_definitions(connection: sqlite3.Connection, metrics: Iterable[Metric]) -> None:
@@ -366,7 +321,7 @@ def _notice_copy(
     (place,) = connection.execute("SELECT place FROM account").fetchone()
     if place == _place(folder):
         return 0
-    _note_place(connection, folder)
+    connection.execute("UPDATE account SET place = ?", (_place(folder),))
     if place is None:
         return 0
     connection.execute("UPDATE account SET restores = restores + 1")
@@ -396,10 +351,6 @@ def _notice_copy(
     deleted = connection.execute(f"DELETE FROM reports WHERE {unknown}").rowcount  # noqa: S608
     connection.execute("DELETE FROM batches WHERE batch_id IS NULL")
     return deleted
-
-
-def _note_place(connection: sqlite3.Connection, folder: Path) -> None:
-    connection.execute("UPDATE account SET place = ?", (_place(folder),))
 
 
 def _place(folder: Path) -> str:

@@ -20,22 +20,16 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, Self, TypeVar
 
 from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.forks import ORPHANED, after_fork, is_orphaned, no_fork, notice_fork
-from hubbub.client.interface import Preview, Status
 from hubbub.client.ledger import REPORTED_TODAY, Account, Spending, Verdict
-from hubbub.client.recorder import CLOSED, FORGOTTEN, REPLACED, WITHDRAWN, Recorder, log
-from hubbub.protocol.errors import (
-    OtherApplicationError,
-    ReplacedSecretError,
-    StateError,
-    UnavailableError,
-)
+from hubbub.client.recorder import CLOSED, FORGOTTEN, WITHDRAWN, Recorder, log
+from hubbub.protocol.errors import OtherApplicationError, StateError, UnavailableError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import Batch
+from hubbub.protocol.wire import Batch, Report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +68,70 @@ def consent_refusal(consent: bool, environment: Mapping[str, str]) -> str | None
     return None
 
 
+class Status(NamedTuple):
+    """Counters of a `Telemetry` in this process.
+
+    Attributes
+    ----------
+    recorded, delivered : int
+        Reports made here, and reports that the collector acknowledged to this process.
+    waiting : int
+        Reports still to be sent, in memory and, when this process last looked, on disk (also those
+        of earlier runs and other processes).
+    stale : int
+        Reports of an earlier answer, in place of a value beyond `max_values` or the budget; counted
+        when they are stored, about a second after the call.
+    dropped : mapping of str to int
+        Reports or calls dropped, by reason; what no room was left for, by calls of the last second
+        or by other processes, when it would have been stored.
+    disabled : str or None
+        Why nothing is recorded at all, if so.
+    last_error : DeliveryFailure or None
+        Why a batch was last not delivered, and when.
+    postponed : str or None
+        Why reports are stored and not sent until the next start, if so.
+    """
+
+    recorded: int
+    delivered: int
+    waiting: int
+    stale: int
+    dropped: Mapping[str, int]
+    disabled: str | None
+    last_error: DeliveryFailure | None
+    postponed: str | None = None
+
+
+class Preview(NamedTuple):
+    """The report that `record` would send for a value.
+
+    Attributes
+    ----------
+    report : Report
+        Drawn as `record` would draw it; each call draws another.
+    media_type : str
+    body : bytes
+        The bytes and their form if this report were sent by itself: the compact one
+        (docs/protocol, section 8).
+    words : str
+        The same for people.
+    refusal : str or None
+        Why it wouldn't be sent, if so.
+    stale : bool
+        Whether the report is of an earlier answer, because there is no room for another value.
+    epsilon_report, epsilon_permanent : float
+    """
+
+    report: Report
+    media_type: str
+    body: bytes
+    words: str
+    refusal: str | None
+    stale: bool
+    epsilon_report: float
+    epsilon_permanent: float
+
+
 class BaseTelemetry:
     """All but what is waited for; see `Telemetry` for the parameters."""
 
@@ -98,7 +156,6 @@ class BaseTelemetry:
         dimensions: Mapping[str, str] | None = None,
         switch: str | bool | None = None,
         switch_key: str | None = None,
-        on_error: Callable[[DeliveryFailure], object] | None = None,
     ) -> None:
         _check_arguments(
             metrics,
@@ -136,7 +193,6 @@ class BaseTelemetry:
 
             self._switch_key = VerifyKey.parse(switch_key)
             self._switch_key.require()
-        self._on_error = on_error
         registry = metrics if isinstance(metrics, Registry) else Registry.load(metrics)
         self._registry = registry.with_dimensions(dimensions or {}, strict=development)
         try:
@@ -197,7 +253,6 @@ class BaseTelemetry:
                 dropped=dict(recorder.dropped),
                 disabled=recorder.disabled or recorder.unavailable,
                 last_error=self._delivery.last_error,
-                first_periods=recorder.first_periods(),
                 postponed=self._delivery.postponed,
             )
 
@@ -217,17 +272,11 @@ class BaseTelemetry:
 
         return read_account(self._folder, self._registry).ledger.spending()
 
-    def explain(self, people: int = 1) -> str:
-        """Return in words what is asked, what it can reveal, and what has been spent.
-
-        Parameters
-        ----------
-        people : int
-            How many share this device; as a group they have `people` times the epsilon.
-        """
+    def explain(self) -> str:
+        """Return in words what is asked, what it can reveal, and what has been spent."""
         from hubbub.client import explanations
 
-        return explanations.explain(self._registry, self.ledger(), people)
+        return explanations.explain(self._registry, self.ledger())
 
     def preview(self, metric: str, value: Value) -> Preview:
         """Return exactly what `record` would send, by the same code, without spending anything.
@@ -267,24 +316,6 @@ class BaseTelemetry:
             epsilon_report=entry_metric.epsilon_report,
             epsilon_permanent=entry_metric.epsilon_permanent,
         )
-
-    def reset(self) -> None:
-        """Draw a new secret: this client becomes another one, and every answer costs again.
-
-        Reports that were not sent yet are deleted. What was spent stays in the ledger, which
-        counts the reset.
-
-        Raises
-        ------
-        StateError, UnavailableError
-            If the state can't be read or written.
-        """
-        from hubbub.client.state import replace_secret
-
-        if deleted := replace_secret(self._folder, self._registry.application):
-            self._recorder.drop(REPLACED, deleted)
-        if self._recorder.secret is not None:
-            self._delivery.open_state(raises=self._development)
 
     def set_consent(self, consent: bool) -> None:
         """Take the user's new answer: begin to record, or stop at once.
@@ -406,20 +437,14 @@ class BaseTelemetry:
 
     def _with_store(self, work: Callable[[Outbox], None]) -> None:
         """Do a thread's work with its own connection, as long as the state can be trusted."""
-        former = None
         while True:
             try:
-                with self._opening:
-                    outbox = self._delivery.open(former)
-                former = outbox.secret
-                with closing(outbox):
+                with closing(self._delivery.open()) as outbox:
                     work(outbox)
                 return
             except UnavailableError as error:
                 self._delivery.note_unavailable(error)
                 self._pause(self._delivery.RETRY_DISK_SECONDS)
-            except ReplacedSecretError:
-                continue
             except Exception as error:  # an app must never fail because of telemetry
                 if not self._delivery.closed:
                     self._delivery.fail(error)
@@ -470,7 +495,6 @@ class BaseTelemetry:
             delivery.obey(outbox, got, self._switch_key)
             return 0.0
         answer = self._sender.send(step.batch)
-        delivery.note(answer, self._on_error)
         delivery.settle(outbox, step, answer)
         if answer.is_to_be_repeated:
             delivery.end_sending(seen)
@@ -486,7 +510,6 @@ class BaseTelemetry:
     def _reset_after_fork(self) -> None:
         self._writer = None
         self._started = False
-        self._opening = threading.Lock()
 
 
 class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignore=PR02
@@ -535,9 +558,6 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
     switch_key : str, optional
         Public key, as `hubbub-collector token --switch` prints it: then only a switch that is
         signed with it is obeyed. Needs the extra: pip install 'hubbub[switch]'.
-    on_error : callable, optional
-        Called with a `DeliveryFailure`, on the thread that sends, for each failed attempt. What it
-        raises is logged and goes no further.
 
     Raises
     ------
@@ -590,9 +610,9 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
 class AsyncTelemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignore=PR02
     """`Telemetry` for event loops: what takes time is done by threads, and awaited.
 
-    Takes the parameters of `Telemetry`; `on_error` is called on the thread that sends. Leaving its
-    context, ``async with AsyncTelemetry(...) as telemetry``, closes it: that flushes for up to two
-    seconds, and what is left stays on disk for the next start.
+    Takes the parameters of `Telemetry`. Leaving its context, ``async with AsyncTelemetry(...) as
+    telemetry``, closes it: that flushes for up to two seconds, and what is left stays on disk for
+    the next start.
 
     Examples
     --------

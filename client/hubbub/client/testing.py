@@ -29,7 +29,6 @@ class _Double(BaseTelemetry):
     """Base of both doubles; see `RecordingTelemetry`."""
 
     _account: Account
-    _throwaway_secret: bytes
 
     def __init__(self, metrics: Registry | str | Path, *, consent: bool = True) -> None:
         # Without consent the real constructor opens nothing and asks no environment.
@@ -51,7 +50,7 @@ class _Double(BaseTelemetry):
             kept = dict(value) if isinstance(value, Mapping) else value
             self.calls.append((metric, kept))
         # All that is recorded counts as delivered at once.
-        recordings = self._recorder.drain(self._throwaway_secret)
+        recordings = self._recorder.drain()
         self._account = self._account.copy()
         charges = self._account.charge(recordings)
         self._recorder.settle(self._account, charges)
@@ -60,12 +59,6 @@ class _Double(BaseTelemetry):
     def values(self, metric: str) -> list[Value]:
         """Return what was recorded of one metric."""
         return [value for name, value in self.calls if name == metric]
-
-    def reset(self) -> None:
-        """Draw a new secret; what was spent stays in the ledger, which counts the reset."""
-        ledger = self._account.ledger.copy()
-        ledger.resets += 1
-        self._open(Account(self._registry, ledger))
 
     def set_consent(self, consent: bool) -> None:
         """Take the user's new answer, whatever the tests' environment holds."""
@@ -77,8 +70,8 @@ class _Double(BaseTelemetry):
             self._recorder.disable("no consent", "INFO")
 
     def _open(self, account: Account) -> None:
-        self._account, self._throwaway_secret = account, os.urandom(SECRET_BYTES)
-        self._recorder.open(self._throwaway_secret, account)
+        self._account = account
+        self._recorder.open(os.urandom(SECRET_BYTES), account)
 
     def _flush(self, timeout: float) -> bool:  # noqa: ARG002 (as in Telemetry)
         return self._recorder.disabled is None

@@ -37,7 +37,6 @@ from hubbub.protocol.errors import (
     OtherApplicationError as OtherApplicationError,
     ParameterError as ParameterError,
     RecordsError as RecordsError,
-    ReplacedSecretError as ReplacedSecretError,
     StateError as StateError,
     SwitchError as SwitchError,
     TooManyReportsError as TooManyReportsError,

@@ -170,10 +170,6 @@ class ForgottenError(StateError):
     """Another process has deleted this client's state."""
 
 
-class ReplacedSecretError(StateError):
-    """Another process has replaced this client's secret."""
-
-
 class UnavailableError(HubbubError):
     """The client's state can't be read or written for now (in use, disk full): try again later."""
 

@@ -97,9 +97,8 @@ function extent({ mode, memory, maxAnswers, periodDays }) {
 /**
  * Return what is asked and what it can reveal, metric by metric and in total.
  * @param {Readonly<import("./registry.js").Registry>} registry @param {Spending} spending
- * @param {number} people who share the device: as a group they are protected by so many times epsilon
  */
-export function explain(registry, spending, people) {
+export function explain(registry, spending) {
   const metrics = [...registry.metrics.values()];
   const lines = [
     `What ${registry.application} asks. How much the odds between any two answers can change for ` +
@@ -124,7 +123,7 @@ export function explain(registry, spending, people) {
   const answers = metrics.every(isBounded)
     ? ", however answers change"
     : ` if no answer changes, ${bound(Infinity)} if answers change`;
-  const { committed, lifetimeEpsilon, resets, restores } = spending;
+  const { committed, lifetimeEpsilon, restores } = spending;
   const most = lifetimeEpsilon === null ? "" : `, of at most ${number(lifetimeEpsilon)}`;
   lines.push(
     "",
@@ -132,17 +131,9 @@ export function explain(registry, spending, people) {
     `Privacy budget used so far: ${spending.metrics.length ? used(spending) : "nothing"}.`,
     `Paid for: epsilon ${number(committed)}${most}.`,
   );
-  if (resets) lines.push(`The secret was replaced ${times(resets)}: all answers cost again.`);
   if (restores) {
-    lines.push(
-      `This state was found to be a copy ${times(restores)}; what its originals spent since isn't known here.`,
-    );
-  }
-  if (people > 1) {
-    lines.push(
-      `${people} people who share this device are protected as a group by ${people} times the ` +
-        `epsilon: ${bound(people * constant)} if no answer changes.`,
-    );
+    const times = restores === 1 ? "once" : `${restores} times`;
+    lines.push(`This state was found to be a copy ${times}; what its originals spent since isn't known here.`);
   }
   return lines.join("\n");
 }
@@ -235,9 +226,4 @@ function linking(epsilon) {
 function number(value) {
   const rounded = Number(value.toPrecision(3));
   return rounded >= 100 ? rounded.toLocaleString("en-US") : String(rounded);
-}
-
-/** @param {number} count */
-function times(count) {
-  return count === 1 ? "once" : `${count} times`;
 }

@@ -82,7 +82,6 @@ const TOLERANCE = 1 + 1e-9;
  * @typedef {object} Account
  * @property {Entry[]} entries
  * @property {Record<string, LastPeriod>} periods by metric
- * @property {number} resets how often the secret was replaced
  * @property {number} restores how often the state was found to be a copy, whose original may have spent more
  */
 
@@ -105,7 +104,7 @@ const TOLERANCE = 1 + 1e-9;
 
 /** @returns {Account} */
 export function emptyAccount() {
-  return { entries: [], periods: {}, resets: 0, restores: 0 };
+  return { entries: [], periods: {}, restores: 0 };
 }
 
 /**
@@ -249,16 +248,6 @@ export function wait(account, recording) {
 function lastPeriod(recording, answered) {
   const { firstDay, endDay } = periodOf(recording);
   return { version: recording.metric.version, firstDay, endDay, answered, backSince: null };
-}
-
-/**
- * Note that the secret was replaced: no earlier answer can be given again, and all were paid for.
- * @param {Account} account is changed
- */
-export function countReset(account) {
-  account.resets++;
-  account.entries.forEach(close);
-  account.periods = {};
 }
 
 /**

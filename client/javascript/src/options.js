@@ -31,8 +31,6 @@ import { nameOfKey, parseVerifyKey } from "./switch.js";
  * @property {string} [switchKey] public key, as `hubbub-collector token --switch` prints it: only a switch that is
  *   signed with it is obeyed
  * @property {typeof globalThis.fetch} [fetch] instead of the global one
- * @property {(error: import("./sender.js").DeliveryFailure) => void} [onError] called after each attempt that didn't
- *   deliver its batch
  * @property {(message: string) => void} [log] instead of console.warn; called once for each kind of trouble
  */
 
@@ -51,22 +49,21 @@ export const LARGEST_TIMER = 2 ** 31 - 1;
 
 /** Return the options with their defaults. @param {Options} options throws MetricError, OptionError */
 export function checkOptions(options) {
-  const { storage, consent = true, development = false, dimensions = {}, fetch, onError, log } = options;
+  const { storage, consent = true, development = false, dimensions = {}, fetch, log } = options;
   if (!isStorage(storage)) {
     throw new OptionError("storage: must be an object with the function update, or with get and set");
   }
   for (const [name, value] of Object.entries({ consent, development })) {
     if (typeof value !== "boolean") throw new OptionError(`${name} = ${shown(value)}: must be true or false`);
   }
-  for (const [name, value] of Object.entries({ onError, log })) {
-    if (value === undefined || typeof value === "function") continue;
-    throw new OptionError(`${name} = ${shown(value)}: must be a function`);
+  if (log !== undefined && typeof log !== "function") {
+    throw new OptionError(`log = ${shown(log)}: must be a function`);
   }
   const numbers = checkNumbers(options);
   const registry = telling(makeRegistry(options.registry), dimensions, development);
   const endpoint = address(options.endpoint, "endpoint");
   return {
-    ...{ registry, storage, consent, development, endpoint, ...numbers, fetch, onError, log },
+    ...{ registry, storage, consent, development, endpoint, ...numbers, fetch, log },
     switched: checkSwitched(options, endpoint, registry.application),
     ingestKey: checkKey(options.ingestKey),
   };

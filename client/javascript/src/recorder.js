@@ -10,10 +10,10 @@ import { waitAfter } from "./backoff.js";
 import { storedReport } from "./batch.js";
 import { fromHex, toHex } from "./bytes.js";
 import { HubbubError } from "./errors.js";
-import { decide, enter, REPLACED_BY_NEWER, REPORTED_TODAY, wait, WAITING } from "./ledger.js";
+import { enter, REPLACED_BY_NEWER, REPORTED_TODAY, wait } from "./ledger.js";
 import { Nap } from "./nap.js";
 import { countsOf, dropWaiting, isSent, QUEUE_FULL, spool, trim } from "./outbox.js";
-import { dayAt, inSeconds } from "./schedule.js";
+import { dayAt } from "./schedule.js";
 import { isFetchDue, NOT_SAMPLED, refusalBy } from "./switch.js";
 
 /** A page or process that vanishes loses at most the recordings of this time. */
@@ -76,25 +76,6 @@ export function recordingOf({ encoder, seconds, answer, atOnce }) {
   const period = encoder.period(seconds);
   const begins = atOnce || period?.firstDay === dayAt(seconds);
   return { metric, seconds, answer, period, begins, isChosen: encoder.isChosen(period?.number) };
-}
-
-/**
- * Return, by metric, the day on which the first period starts of each that waits for it.
- * @param {Iterable<import("./encoder.js").Encoder>} encoders @param {import("./ledger.js").Account} account
- * @param {Readonly<import("./registry.js").Registry>} registry @param {number} seconds since 1970
- * @returns {Record<string, string>}
- */
-export function firstPeriods(encoders, account, registry, seconds) {
-  const waiting = [...encoders].flatMap((encoder) => {
-    const { metric } = encoder;
-    const recording = recordingOf({ encoder, seconds, answer: UNDRAWN, atOnce: false });
-    const { period } = recording;
-    if (metric.mode !== "once" || !period || !encoder.isChosen(period.number + 1)) return [];
-    const decision = decide(account, registry, { ...recording, isChosen: true });
-    if (decision.kind !== "refused" || decision.reason !== WAITING) return [];
-    return [[metric.name, new Date(inSeconds(period.endDay) * 1_000).toISOString().slice(0, 10)]];
-  });
-  return Object.fromEntries(waiting);
 }
 
 /**

@@ -10,7 +10,7 @@ import { fromHex, toHex } from "./bytes.js";
 import { randomBytes } from "./coins.js";
 import { SECRET_BYTES } from "./encoder.js";
 import { StorageError } from "./errors.js";
-import { closePastPeriods, countReset, countRestore, emptyAccount } from "./ledger.js";
+import { closePastPeriods, countRestore, emptyAccount } from "./ledger.js";
 import { murmur3x86 } from "./murmur3.js";
 import { clear, countsOf, dropUnsent, emptyOutbox, noteSent } from "./outbox.js";
 import { periodAt } from "./schedule.js";
@@ -91,21 +91,6 @@ export class StateStore {
   /** @returns {Promise<State | null>} as it is stored; throws StorageError if it is damaged */
   read() {
     return this.#update(({ state }) => state);
-  }
-
-  /**
-   * Draw another secret; the account stays, and counts that.
-   * @returns {Promise<number>} how many unsent reports were deleted; throws StorageError if there is no state, or it is
-   *   damaged
-   */
-  reset() {
-    return this.#update(({ state }) => {
-      if (!state) throw new StorageError(`${this.#key}: there is no state to reset`);
-      state.secret = toHex(randomBytes(SECRET_BYTES));
-      countReset(state.account);
-      // Unsent reports were drawn with the old secret; together with new ones they link the two.
-      return clear(state.outbox);
-    });
   }
 
   /** Delete the unsent reports. @returns {Promise<number>} how many; throws StorageError if the state is damaged */

@@ -3,7 +3,7 @@
  *
  * Construction throws if the registry or an option can't work. After that neither `record` (but with the option
  * `development`) nor delivery throws into the app: trouble is counted, logged once, and visible in `status()`. Only
- * `preview`, `ledger`, `explain`, `forget` and `reset`, which people ask for, reject if they fail.
+ * `preview`, `ledger`, `explain` and `forget`, which people ask for, reject if they fail.
  */
 
 import { waitAfter } from "./backoff.js";
@@ -20,7 +20,7 @@ import { REPLACED_BY_NEWER, REPORTED_IN_PERIOD, REPORTED_TODAY, spent, WAITING }
 import { checkOptions, DEFAULTS, isInTheClear, LARGEST_TIMER } from "./options.js";
 import { isSent, QUEUE_FULL } from "./outbox.js";
 import { whenHidden } from "./page.js";
-import { firstPeriods, makeEntry, Recorder, recordingOf } from "./recorder.js";
+import { makeEntry, Recorder, recordingOf } from "./recorder.js";
 import { StateStore } from "./state.js";
 import { NOT_SAMPLED, refusalBy, SWITCHED_OFF } from "./switch.js";
 import { describeForgetting, describePreview, explain } from "./explanations.js";
@@ -47,8 +47,6 @@ const NAMES_REPORTS = 422;
  * @property {Readonly<Record<string, number>>} dropped reports or calls dropped, by reason
  * @property {string | null} disabled why nothing is recorded at all, if so
  * @property {import("./sender.js").DeliveryFailure | null} lastError why an attempt failed last
- * @property {Readonly<Record<string, string>>} firstPeriods by metric, the day (UTC) on which this client's first
- *   period starts, of those that wait for it: nothing is reported before
  */
 
 /**
@@ -73,7 +71,6 @@ const NAMES_REPORTS = 422;
  * @property {number} anyHistory
  * @property {number} committed
  * @property {number | null} lifetimeEpsilon the registry's bound on `committed`
- * @property {number} resets how often the secret was replaced
  * @property {number} restores how often the state was found to be a copy
  */
 
@@ -119,8 +116,6 @@ export class Telemetry {
   #dropped = new Map();
   /** @type {Set<string>} */
   #logged = new Set();
-  /** @type {Record<string, string>} when the state was opened */
-  #firstPeriods = {};
   /** @type {string | null} why the user lets nothing be recorded, if so */
   #refusal;
   /** @type {string | null} */
@@ -215,9 +210,6 @@ export class Telemetry {
       dropped: Object.fromEntries(this.#dropped),
       disabled: this.#disabled,
       lastError: this.#lastError,
-      firstPeriods: Object.fromEntries(
-        Object.entries(this.#firstPeriods).filter(([, day]) => day > new Date().toISOString()),
-      ),
     };
   }
 
@@ -267,18 +259,16 @@ export class Telemetry {
       anyHistory: sum("anyHistory"),
       committed: committed(account),
       lifetimeEpsilon: registry.lifetimeEpsilon,
-      resets: account.resets,
       restores: account.restores,
     };
   }
 
   /**
    * Return in words what is asked, what it can reveal, and what has been spent.
-   * @param {{people?: number}} [options] how many share this device: as a group they have `people` times the epsilon
    * @returns {Promise<string>} rejects if the state can't be read
    */
-  async explain({ people = 1 } = {}) {
-    return explain(this.#options.registry, await this.ledger(), people);
+  async explain() {
+    return explain(this.#options.registry, await this.ledger());
   }
 
   /**
@@ -336,26 +326,6 @@ export class Telemetry {
     return describeForgetting(spending);
   }
 
-  /**
-   * Draw a new secret: this client becomes another one, and every answer costs again. What was spent stays in the
-   * account, which counts the reset.
-   * @returns {Promise<void>} rejects if there is no state, or it can't be read or written
-   */
-  async reset() {
-    const wasOn = this.#disabled === null;
-    const ended = this.#stop("secret replaced");
-    await this.#ready;
-    await ended;
-    let done = false;
-    try {
-      this.#drop("secret replaced", await this.#store.reset());
-      done = true;
-    } finally {
-      if ((done || wasOn) && this.#refusal === null && !this.#closed) this.#start();
-    }
-    await this.#ready;
-  }
-
   async #clearOrRetry() {
     try {
       await this.#clearOutbox();
@@ -410,7 +380,7 @@ export class Telemetry {
 
   /** @param {number} generation */
   async #open(generation) {
-    const { registry, development } = this.#options;
+    const { registry } = this.#options;
     try {
       await this.#clearOutbox();
       randomBytes(1); // A client without coins is off from the start, not from its first report on.
@@ -422,9 +392,6 @@ export class Telemetry {
       for (const [name, metric] of registry.metrics) encoders.set(name, new Encoder(metric, opened.secret));
       const run = { encoders, ...this.#makeLoops(opened.account) };
       this.#run = this.#last = run;
-      this.#firstPeriods = development
-        ? {}
-        : firstPeriods(run.encoders.values(), opened.account, registry, secondsNow());
       this.#sweeping = setInterval(() => this.#sweep(), SWEEPING_MILLIS);
       /** @type {{unref?: () => void}} */ (this.#sweeping).unref?.();
       this.#failures = 0;
@@ -546,11 +513,6 @@ export class Telemetry {
   #deliveryFailed(error) {
     this.#lastError = error;
     this.#logOnce("delivery", `a batch wasn't delivered (${error.kind}: ${loggedDetail(error)})`);
-    try {
-      this.#options.onError?.(error);
-    } catch {
-      // An app's own function must not hurt the app through us.
-    }
   }
 
   /**

@@ -150,8 +150,8 @@ test("the ledger tells what was spent, of both kinds of histories, and what is p
       ledger[key],
       ledger.metrics.reduce((sum, one) => sum + one[key], 0),
     );
-  const { anyHistory, lifetimeEpsilon, resets, restores } = ledger;
-  assert.deepEqual([anyHistory, lifetimeEpsilon, resets, restores], [Infinity, 1_000, 0, 0]);
+  const { anyHistory, lifetimeEpsilon, restores } = ledger;
+  assert.deepEqual([anyHistory, lifetimeEpsilon, restores], [Infinity, 1_000, 0]);
 });
 
 test("what was spent can be asked without consent, too, and makes no state", async (t) => {
@@ -211,30 +211,6 @@ test("a preview without consent takes a secret that is thrown away, and stores n
   assert.equal(storage.texts.size, 0);
 });
 
-test("after a reset the client is another one, and what was spent stays in the ledger", async (t) => {
-  const { telemetry, storage } = await start(t);
-  await report(telemetry, "a");
-  const [before, { secret }] = [await telemetry.ledger(), storedState(storage)];
-  await telemetry.reset();
-  assert.notEqual(storedState(storage).secret, secret);
-  await report(telemetry, "a");
-  const after = await telemetry.ledger();
-  close(after.spent, 2 * before.spent);
-  close(after.committed, 2 * before.committed);
-  assert.equal(after.resets, 1);
-  assert.match(await telemetry.explain(), /The secret was replaced once: all answers cost again/);
-});
-
-test("a reset deletes and counts what was drawn with the old secret", async (t) => {
-  const { telemetry, storage } = await start(t, {}, UNREACHABLE);
-  for (let i = 0; i < 3; i++) telemetry.record("homepage", "a");
-  await until(() => telemetry.status().recorded === 3 && storedState(storage));
-  await telemetry.flush(20);
-  await telemetry.reset();
-  assert.deepEqual(storedState(storage).outbox, { spool: [], batches: [] });
-  assertStatus(telemetry, { dropped: { "secret replaced": 3 } });
-});
-
 test("forget deletes everything, says what that means, and turns the client off", async (t) => {
   const { telemetry, storage, received } = await start(t);
   await report(telemetry, "a");
@@ -244,7 +220,6 @@ test("forget deletes everything, says what that means, and turns the client off"
   await report(telemetry, "a");
   assertStatus(telemetry, { disabled: "forgotten", dropped: { disabled: 1 }, waiting: 0 });
   assert.equal(received.length, 1);
-  await assert.rejects(telemetry.reset(), /no state to reset/);
   assert.equal(storage.texts.size, 0);
 });
 
@@ -270,7 +245,6 @@ test("a damaged state can be forgotten, and a new one begun", async (t) => {
   const { telemetry } = startTelemetry(t, { storage });
   await telemetry.flush();
   await assert.rejects(telemetry.ledger(), /is damaged/);
-  await assert.rejects(telemetry.reset(), /is damaged/);
   assert.match(await telemetry.forget(), /is no longer known/);
   const { telemetry: next } = await start(t, { storage });
   await report(next, "a");
@@ -320,14 +294,13 @@ test("applications that share a storage are clients of their own", async (t) => 
 
 test("methods work detached", async (t) => {
   const { telemetry } = await start(t);
-  const { record, flush, status, close, ledger, explain, preview, setConsent, forget, reset } = telemetry;
+  const { record, flush, status, close, ledger, explain, preview, setConsent, forget } = telemetry;
   record("homepage", "a");
   assert.equal(await flush(), true);
   assert.equal(status().delivered, 1);
   assert.equal((await ledger()).metrics.length, 1);
   assert.equal((await preview("homepage", "a")).refusal, null);
   assert.match(await explain(), /homepage/);
-  await reset();
   await setConsent(true);
   assert.match(await forget(), /Deleted/);
   await close();

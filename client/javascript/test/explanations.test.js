@@ -18,9 +18,7 @@ const said = {
     const report = { metric: name, slice, version, cohort, bits: fromHex(bits) };
     return describePreview(metric, report, { refusal, kind: KINDS[verdict] });
   },
-  explain: ({ registry, spending, people }) => {
-    return explain(makeRegistry(registry), spendingOf(spending), people);
-  },
+  explain: ({ registry, spending }) => explain(makeRegistry(registry), spendingOf(spending)),
   forget: ({ spending }) => describeForgetting(spendingOf(spending)),
 };
 

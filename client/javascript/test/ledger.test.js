@@ -5,16 +5,7 @@ import { test } from "node:test";
 
 import { fromHex } from "../src/bytes.js";
 import { Encoder } from "../src/encoder.js";
-import {
-  closePastPeriods,
-  committed,
-  countReset,
-  countRestore,
-  decide,
-  emptyAccount,
-  enter,
-  spent,
-} from "../src/ledger.js";
+import { closePastPeriods, committed, countRestore, decide, emptyAccount, enter, spent } from "../src/ledger.js";
 import { recordingOf } from "../src/recorder.js";
 import { makeRegistry } from "../src/registry.js";
 import { buildRegistry, buildSecret, vectors } from "../testing/making.js";
@@ -161,21 +152,6 @@ test("an expired metric isn't reported, and its last day counts", () => {
   assert.equal(record("homepage", "a", end), "expired metric");
 });
 
-test("after a reset all answers cost again, and the past stays paid for", () => {
-  const { account, record, spent, price } = client({ homepage: { max_values: 3 }, page: PERIOD });
-  for (const value of ["a", "b"]) record("homepage", value);
-  record("page", "a");
-  const before = spent();
-  countReset(account);
-  assert.equal(account.resets, 1);
-  assert.equal(spent(), before);
-  assert.doesNotMatch(JSON.stringify(account), /bits of|digest of/);
-  assert.equal(record("homepage", "new a"), "admitted");
-  assert.equal(record("homepage", "new b"), "stale");
-  assert.equal(record("page", "a"), "admitted");
-  assert.ok(Math.abs(committed(account) - 3 * price("homepage") - 2 * price("page")) < 1e-9);
-});
-
 test("in a copied state one-time metrics are taken as reported", () => {
   const { account, registry, record, price } = client({ theme: ONCE, homepage: {} });
   record("homepage", "a");
@@ -185,19 +161,3 @@ test("in a copied state one-time metrics are taken as reported", () => {
   assert.equal(record("homepage", "a"), "again");
   assert.ok(Math.abs(committed(account) - price("theme") - price("homepage")) < 1e-9);
 });
-
-for (const prices of [null, 3, 2]) {
-  const budget = prices === null ? "no budget" : `a budget of ${prices} answers`;
-  test(`a reset doesn't tell whether answers had changed (${budget})`, () => {
-    const { price } = client({ theme: { max_values: 2 } });
-    const lifetime_epsilon = prices === null ? undefined : prices * price("theme");
-    const seen = ["red", "blue"].map((second) => {
-      const one = client({ theme: { max_values: 2 } }, { lifetime_epsilon });
-      one.record("theme", "red");
-      one.record("theme", second);
-      countReset(one.account);
-      return one.record("theme", "red");
-    });
-    assert.deepEqual(seen, Array(2).fill(prices === null ? "admitted" : "over the lifetime budget"));
-  });
-}

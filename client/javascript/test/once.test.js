@@ -177,23 +177,3 @@ test("in development nobody waits, and mistakes are thrown", async (t) => {
   assert.equal((await telemetry.preview("crash", "red")).refusal, REPORTED);
   assert.throws(() => startTelemetry(t, { registry, development: 1 }), /development = 1: must be/);
 });
-
-test("a group that is chosen for life keeps to its metric through resets", async (t) => {
-  // P(all 25 secrets choose the same metric) is 2^-24.
-  for (const [choice, names] of Object.entries({ life: 1, period: 2 })) {
-    const groups = { mood: { metrics: ["crash", "wait"], choice } };
-    const registry = onceRegistry({ crash: DAILY, wait: MEAN }, groups);
-    const { telemetry, record, reports } = await startOn(t, registry);
-    for (let i = 0; i < 25; i++) {
-      await record({ crash: "red", wait: 2.5 });
-      await telemetry.reset();
-    }
-    const { resets, metrics } = await telemetry.ledger();
-    assert.equal(resets, 25);
-    assert.equal(new Set(metrics.map(({ metric }) => metric)).size, names);
-    const answers = metrics.reduce((sum, each) => sum + each.answers, 0);
-    assert.equal(reports().length, answers);
-    assert.equal(answers < 25, choice === "life", "of other secrets it is silent");
-    t.mock.timers.reset();
-  }
-});

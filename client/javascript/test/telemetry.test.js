@@ -8,7 +8,6 @@ import { promisify } from "node:util";
 import { fromHex, toHex } from "../src/bytes.js";
 import { Encoder } from "../src/encoder.js";
 import { MetricError, OptionError } from "../src/errors.js";
-import { WAITING } from "../src/ledger.js";
 import { Telemetry } from "../src/telemetry.js";
 import { assertStatus, created, memoryStorage, replaceGlobal, report, SILENCE } from "../testing/collecting.js";
 import { start, startTelemetry, STATE_KEY, storedState } from "../testing/collecting.js";
@@ -33,7 +32,7 @@ test("every recorded value becomes one delivered report", async (t) => {
   recordMany(telemetry, 105);
   assertStatus(telemetry, { waiting: 105 });
   assert.equal(await telemetry.flush(), true);
-  const nothing = { stale: 0, waiting: 0, dropped: {}, disabled: null, lastError: null, firstPeriods: {} };
+  const nothing = { stale: 0, waiting: 0, dropped: {}, disabled: null, lastError: null };
   assert.deepEqual(telemetry.status(), { recorded: 105, delivered: 105, ...nothing });
   assert.deepEqual(sizesOf(received), [20, 20, 20, 20, 20, 5]);
   assert.equal(idsOf(received).size, 6);
@@ -53,27 +52,6 @@ test("plain http to another machine is warned of, once", (t) => {
     const warning = "reports and the ingest key travel in the clear: use https";
     assert.equal(logged.filter((line) => line.includes(warning)).length, expected, endpoint);
   }
-});
-
-test("the status says when the first period of a new client starts", async (t) => {
-  const theme = { mode: "once", period_days: 30, type: "enum", categories: ["a", "b"] };
-  const registry = buildRegistry({ theme: { ...theme, response: "subset", size: 1, q: 0.75 } });
-  const today = new Date().toISOString().slice(0, 10);
-  let waiting = 0;
-  for (let i = 0; i < 20; i++) {
-    const { telemetry } = startTelemetry(t, { registry });
-    telemetry.record("theme", "a");
-    await telemetry.ledger();
-    await until(() => telemetry.status().waiting || telemetry.status().dropped[WAITING]);
-    const { firstPeriods, dropped } = telemetry.status();
-    assert.equal(Object.keys(firstPeriods).length, dropped[WAITING] ?? 0);
-    if (firstPeriods.theme) assert.ok(firstPeriods.theme > today);
-    waiting += dropped[WAITING] ?? 0;
-  }
-  assert.ok(waiting > 0); // all 20 start today with a chance of 30 ** -20
-  const { telemetry } = startTelemetry(t, { registry, development: true });
-  await telemetry.ledger();
-  assertStatus(telemetry, { firstPeriods: {} });
 });
 
 test("reports tell of the app what the registry lets them", async (t) => {
@@ -263,15 +241,12 @@ test("wrong calls are counted and logged once, without the value, and never thro
   assert.ok(!logged.join().includes("hunter2"));
 });
 
-test("the last failure is told by status and to onError; neither that nor a log that throws hurts", async (t) => {
-  const errors = [];
-  const onError = (error) => (errors.push(error), fail());
-  const { telemetry } = await start(t, { onError, log: fail }, (n) => (n ? created(1) : { status: 503 }));
+test("the status has the last failure, and a log that throws hurts nobody", async (t) => {
+  const { telemetry } = await start(t, { log: fail }, (n) => (n ? created(1) : { status: 503 }));
   await report(telemetry, "a");
   telemetry.record("nothing", "a");
   const { lastError } = telemetry.status();
   assertStatus(telemetry, { delivered: 1, dropped: { "unknown metric": 1 } });
-  assert.deepEqual(errors, [lastError]);
   assert.deepEqual([lastError.kind, lastError.status], ["status", 503]);
 });
 

@@ -266,13 +266,6 @@ class Account:
     def _budget(self) -> float:
         return float(self.registry.get("lifetime_epsilon", math.inf))
 
-    def reset(self) -> None:
-        """Take another secret: no former answer can be reported, and the next one is a first."""
-        for version in self.versions.values():
-            version.by_value.clear()
-            version.is_fresh = True
-        self.periods.clear()
-
     @staticmethod
     def _fits(total: float, bound: float) -> bool:
         return total <= bound * (1 + TOLERANCE)

@@ -71,7 +71,7 @@ class MemoryClient:
     def commit(self) -> list[Outcome]:
         """Charge for what waits, one by one, to see what becomes of each."""
         outcomes = []
-        for recording in self._recorder.drain(self._recorder.secret or b""):
+        for recording in self._recorder.drain():
             account = self._account = self._account.copy()
             charges = account.charge([recording])
             self._recorder.settle(account, charges)

@@ -4,7 +4,6 @@ import math
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from factories import APPLICATION, make_metric, make_params, make_registry
 from hubbub.client import Metric, Registry, Report
 from hubbub.client.ledger import AnswerKey
 from hubbub.client.outbox import Outbox
-from hubbub.client.state import open_state, read_account, replace_secret
+from hubbub.client.state import open_state, read_account
 from hubbub.protocol import BooleanType, EnumType, Value
 from parameters import examples
 from unit.client.accounts import (
@@ -103,52 +102,6 @@ def test_silence_depends_on_times_alone(data):
         recordings = history(rules, times, data.draw(values(len(times))))
         silences.append([client.record(*recording) == REFUSED for recording in recordings])
     assert silences[0] == silences[1]
-
-
-@pytest.mark.long
-@examples(60)
-@given(data=st.data())
-def test_silence_depends_on_times_alone_also_after_resets(data):
-    rules = data.draw(registries())
-    times = data.draw(st.lists(moments(rules), min_size=2, max_size=12))
-    resets = data.draw(st.sets(st.integers(1, len(times) - 1), max_size=2))
-    silences = []
-    for _ in range(2):
-        recordings = history(rules, times, data.draw(values(len(times))))
-        silences.append(reports_with_resets(registry_of(rules), recordings, resets))
-    assert silences[0] == silences[1]
-
-
-@pytest.mark.parametrize("budget", [None, 3 * ENUM_PRICE, 2 * ENUM_PRICE])
-def test_a_reset_does_not_tell_whether_answers_had_changed(budget):
-    """Caps once counted what was answered with the former secret, changes and all."""
-    rules = histories.registry(budget, theme=histories.metric(ENUM, max_values=2))
-    seen = [
-        reports_with_resets(
-            registry_of(rules), [(START + i, "theme", v) for i, v in enumerate(colours)], {2}
-        )
-        for colours in (["red", "red", "red"], ["red", "blue", "red"])
-    ]
-    assert seen[0] == seen[1]
-    assert seen[0] == [True, True, budget is None]
-
-
-def reports_with_resets(
-    registry: Registry, recordings: Sequence[Any], resets: set[int]
-) -> list[bool]:
-    """Return which recordings were reported, where the secret is replaced before some."""
-    reported = []
-    with tempfile.TemporaryDirectory() as folder:
-        process = Process(Path(folder), registry)
-        for number, recording in enumerate(recordings):
-            if number in resets:
-                replace_secret(folder, registry.application)
-                process = Process(Path(folder), registry)
-            process.record(*recording)
-            process.commit_reports(recording[0])
-            reported.append(process.recorder.spending())
-    reports = [sum(metric.reports for metric in spending.metrics) for spending in reported]
-    return [later > before for before, later in pairwise([0, *reports])]
 
 
 @examples(30)

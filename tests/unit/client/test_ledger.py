@@ -97,8 +97,8 @@ def test_rows_carry_the_account_to_the_next_start():
     answers = [key(1), key(1), key(2)]
     ledger = filled(registry, *answers)
     rows = [ledger.row(answer) for answer in set(answers)]
-    again = ClientLedger(registry, rows, resets=3, restores=2, revealing=ledger.revealing)
-    assert again.spending() == ledger.spending()._replace(resets=3, restores=2)
+    again = ClientLedger(registry, rows, restores=2, revealing=ledger.revealing)
+    assert again.spending() == ledger.spending()._replace(restores=2)
     assert again.judge(key(3), answered=True) == STALE
 
 

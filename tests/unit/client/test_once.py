@@ -1,6 +1,5 @@
 """Mode "once" and groups on the account: one report a period, at times that say nothing."""
 
-import datetime as dt
 import shutil
 import sqlite3
 from collections import Counter
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
-from hubbub.client import Encoder, Registry, Telemetry
+from hubbub.client import Encoder, Registry
 from hubbub.client.ledger import REPORTED_IN_PERIOD, WAITING, Account
 from hubbub.client.outbox import DATABASE
 from hubbub.client.recorder import Recorder
@@ -39,39 +38,6 @@ def grouped(*metrics, choice="life"):
     return Registry(APPLICATION, registry, None, [group])
 
 
-def test_status_says_when_the_first_period_starts(tmp_path, monkeypatch):
-    days = {"crash": 30, "theme": 7}
-    registry = make_registry(*(once(name, period_days) for name, period_days in days.items()))
-    now = 20_000 * SECONDS_A_DAY + 3600.0
-    monkeypatch.setattr("time.time", lambda: now)
-    waiting = 0
-    for number in range(20):
-        telemetry = Telemetry(registry, "http://127.0.0.1:9", tmp_path / f"{number}")
-        said = telemetry.status().first_periods
-        telemetry.close(0)
-        secret = telemetry._recorder.secret
-        assert secret
-        for name, period_days in days.items():
-            starts = [
-                day
-                for day in range(20_000, 20_000 + 2 * period_days)
-                if period_at(registry[name], secret, day * SECONDS_A_DAY).first_day == day
-            ]
-            expected = str(dt.date(1970, 1, 1) + dt.timedelta(starts[0]))
-            assert said.get(name) == (None if starts[0] == 20_000 else expected)
-            waiting += name in said
-    assert waiting > 20  # it is 37 on average; 20 or fewer have a chance below 1e-12
-
-
-def test_status_says_nothing_of_periods_that_have_started(tmp_path):
-    registry, nowhere = make_registry(once()), "http://127.0.0.1:9"
-    with Telemetry(registry, nowhere, tmp_path, development=True) as telemetry:
-        assert telemetry.status().first_periods == {}
-        telemetry.record("crash", "red")
-    with Telemetry(registry, nowhere, tmp_path) as telemetry:
-        assert telemetry.status().first_periods == {}
-
-
 class Client:
     """A process that never gets to its disk; it commits after each recording."""
 
@@ -84,7 +50,7 @@ class Client:
     def record(self, day, metric="crash", value="red"):
         """Return whether there is a report."""
         _take(self.recorder, day * SECONDS_A_DAY + 3600.0, metric, value)
-        recordings = self.recorder.drain(self.secret)
+        recordings = self.recorder.drain()
         self.account = self.account.copy()
         charges = self.account.charge(recordings)
         self.recorder.settle(self.account, charges)

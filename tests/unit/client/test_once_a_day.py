@@ -1,7 +1,6 @@
 """`reports_per_day = 1`: of a client's reports of a metric no two are stored on one day."""
 
 import shutil
-import sqlite3
 import time
 from collections import Counter
 from contextlib import closing
@@ -12,8 +11,7 @@ from factories import make_metric, make_params, make_registry
 from hubbub.client import Telemetry
 from hubbub.client.delivery import DeliveryLoop, DeliverySettings
 from hubbub.client.ledger import REPLACED_BY_NEWER, REPORTED_TODAY
-from hubbub.client.outbox import DATABASE, LeasedBatch
-from hubbub.client.state import replace_secret
+from hubbub.client.outbox import LeasedBatch
 from hubbub.client.transport import Answer, Outcome
 from hubbub.protocol import SECONDS_A_DAY, EnumType
 from unit.client.accounts import Process
@@ -135,15 +133,6 @@ def test_metric_without_it_reports_each_recording(client):
     assert sorted(client.send(DELIVERED)) == ["green", "green", "red"]
 
 
-def test_reset_doesn_t_bring_a_second_report(tmp_path):
-    with closing(Client(tmp_path)) as client:
-        client.record("red")
-        client.send(DELIVERED)
-    replace_secret(tmp_path, REGISTRY.application)
-    with closing(Client(tmp_path)) as client:
-        assert client.record("red") == {REPORTED_TODAY: 1}
-
-
 def test_copy_counts_today_as_reported(tmp_path):
     with closing(Client(tmp_path / "original")) as client:
         client.record("red")
@@ -151,14 +140,6 @@ def test_copy_counts_today_as_reported(tmp_path):
     with closing(Client(tmp_path / "copy")) as client:
         client.now = time.time()
         assert client.record("red") == {REPORTED_TODAY: 1}
-
-
-def test_database_of_an_earlier_version_gets_what_it_needs(tmp_path):
-    with closing(Client(tmp_path)) as client:
-        client.record("red")
-        with closing(sqlite3.connect(tmp_path / DATABASE)) as connection:
-            connection.execute("DROP TABLE sent_days")
-        assert client.send(DELIVERED) == ["red"]
 
 
 def test_whatever_happens_no_day_has_two_reports(tmp_path, rng):

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,9 +29,9 @@ from hubbub.client.ledger import (
     LedgerRow,
     Verdict,
 )
-from hubbub.client.outbox import Outbox, fingerprint, spool
-from hubbub.client.state import delete_state, erase, open_state, replace_secret, save_account
-from hubbub.protocol import ForgottenError, ReplacedSecretError, UnavailableError
+from hubbub.client.outbox import Outbox, spool
+from hubbub.client.state import delete_state, erase, open_state, save_account
+from hubbub.protocol import ForgottenError, UnavailableError
 
 REGISTRY = make_registry()
 HOMEPAGE = REGISTRY["homepage"]
@@ -162,52 +161,6 @@ def test_processes_that_start_at_once_share_one_secret(tmp_path):
     assert names(tmp_path) == {"secret", "client.db"}
 
 
-def test_replaced_secret_keeps_the_ledger_and_is_counted(tmp_path):
-    before = secret_of(tmp_path)
-    spend_something(tmp_path)
-    replace_secret(tmp_path, APPLICATION)
-    after, account, *_ = open_state(tmp_path, REGISTRY)
-    assert after != before
-    assert account.ledger.spending().resets == 1
-    assert account.ledger.spending().epsilon == SPENT
-    assert names(tmp_path) == {"secret", "client.db"}
-
-
-def test_replacement_that_was_killed_before_the_new_secret_keeps_the_old_one(tmp_path):
-    before = secret_of(tmp_path)
-    with closing(Outbox(tmp_path, APPLICATION)) as outbox, outbox.transaction() as connection:
-        announced = (fingerprint(bytes(32)),)
-        connection.execute("UPDATE account SET next_owner = ?", announced)
-    assert secret_of(tmp_path) == before
-    assert ledger_of(tmp_path).spending().resets == 0
-
-
-def test_replacement_that_was_killed_after_the_new_secret_is_completed(tmp_path, monkeypatch):
-    before = secret_of(tmp_path)
-
-    class KilledError(Exception):
-        pass
-
-    def killed(*_: object):
-        raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("hubbub.client.state._sync_directory", killed)
-        with pytest.raises(KilledError):
-            replace_secret(tmp_path, APPLICATION)
-    after, account, *_ = open_state(tmp_path, REGISTRY)
-    assert after != before
-    assert account.ledger.spending().resets == 1
-
-
-def test_whoever_has_the_database_open_notices_that_the_secret_was_replaced(tmp_path):
-    before = secret_of(tmp_path)
-    with closing(Outbox(tmp_path, APPLICATION, before)) as outbox:
-        replace_secret(tmp_path, APPLICATION)
-        with pytest.raises(ReplacedSecretError), outbox.transaction():
-            pass
-
-
 def test_whoever_has_the_database_open_notices_that_it_was_deleted(tmp_path):
     secret = secret_of(tmp_path)
     with closing(Outbox(tmp_path, APPLICATION, secret)) as outbox:
@@ -312,15 +265,13 @@ def test_file_systems_without_links_or_directory_syncs_will_do(tmp_path, monkeyp
         monkeypatch.setattr(os, "open", no_directories)
     secret = secret_of(tmp_path)
     assert secret_of(tmp_path) == secret
-    replace_secret(tmp_path, APPLICATION)
-    assert secret_of(tmp_path) != secret
 
 
 def test_database_of_another_format_is_not_taken_for_damaged(tmp_path):
     secret_of(tmp_path)
     with closing(Outbox(tmp_path, APPLICATION)) as outbox:
         outbox.connection.execute("PRAGMA user_version = 9")
-    with pytest.raises(StateError, match="its format is 9: must be 3"):
+    with pytest.raises(StateError, match="its format is 9: must be 4"):
         open_state(tmp_path, REGISTRY)
 
 
@@ -345,40 +296,6 @@ def too_many_open_files(*_: object, **_kw: object) -> None:
 
 def failing_disk(*_: object) -> None:
     raise OSError(errno.EIO, "Input/output error")
-
-
-def test_two_replacements_at_once_leave_a_client_that_works(tmp_path):
-    """Wherever the second comes between the steps of the first."""
-    for interrupted in range(4):
-        folder = tmp_path / str(interrupted)
-        before = secret_of(folder)
-        steps = 0
-        begin = Outbox.transaction
-
-        def at_step(outbox: Outbox) -> Any:
-            nonlocal steps
-            steps += 1
-            if steps == interrupted:  # noqa: B023 (called within this round)
-                replace_secret(folder, APPLICATION)  # noqa: B023
-            return begin(outbox)  # noqa: B023
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Outbox, "transaction", at_step)
-            replace_secret(folder, APPLICATION)
-        assert secret_of(folder) != before
-        assert ledger_of(folder).spending().resets in {1, 2}
-
-
-def test_processes_that_replace_the_secret_at_once_leave_one_that_works(tmp_path):
-    secret_of(tmp_path)
-    script = (
-        "import sys\nfrom hubbub.client.state import replace_secret\n"
-        "for _ in range(10): replace_secret(sys.argv[1], sys.argv[2])"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path), APPLICATION]
-    started = [subprocess.Popen(command) for _ in range(3)]
-    assert [process.wait(60) for process in started] == [0, 0, 0]
-    assert len(secret_of(tmp_path)) == 32
 
 
 @pytest.mark.parametrize("left", ["everything", "the database"])

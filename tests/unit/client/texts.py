@@ -70,11 +70,11 @@ METRICS = {
         dimensions=(Dimension("platform", ("mac", "windows")), Dimension("release", (), r"\d\.\d+"))
     )._replace(slice="platform=mac,release=1.2"),
 }  # fmt: skip
-NOTHING = Spending((), 0.0, 0.0, 0.0, None, 0, 0)
+NOTHING = Spending((), 0.0, 0.0, 0.0, None, 0)
 SOMETHING = Spending(
-    (MetricSpending("homepage", 1, 2, 3, 6.13, 6.13, 8.79),), 6.13, 6.13, 8.79, 20.125, 1, 0
+    (MetricSpending("homepage", 1, 2, 3, 6.13, 6.13, 8.79),), 6.13, 6.13, 8.79, 20.125, 0
 )
-CHANGES = SOMETHING._replace(epsilon_any_history=float("inf"), resets=2, restores=1)
+CHANGES = SOMETHING._replace(epsilon_any_history=float("inf"), restores=1)
 
 
 def rows() -> Iterator[dict[str, Any]]:
@@ -83,18 +83,18 @@ def rows() -> Iterator[dict[str, Any]]:
         for verdict, refusal in _verdicts(metric):
             yield _preview(name, metric, verdict, refusal)
     for name, metric in METRICS.items():
-        yield _explanation(name, [metric], NOTHING, 1)
+        yield _explanation(name, [metric], NOTHING)
     several = [
         METRICS["values"],
         METRICS["periods"]._replace(name="crash"),
         METRICS["boolean"]._replace(name="restored"),
     ]
-    yield _explanation("several", several, CHANGES, 3)
+    yield _explanation("several", several, CHANGES)
     bounded = [METRICS["first value"], METRICS["boolean"]._replace(name="b", max_values=1)]
-    yield _explanation("bounded", bounded, SOMETHING, 2)
+    yield _explanation("bounded", bounded, SOMETHING)
     for choice in ("life", "period"):
         of_group = [METRICS["set"]._replace(name=name) for name in ("crash", "theme")]
-        yield _explanation(f"group, {choice}", of_group, NOTHING, 2, choice)
+        yield _explanation(f"group, {choice}", of_group, NOTHING, choice)
     grouped = _parsed(METRICS["set"], METRICS["number"]._replace(name="b"), choice="life")
     yield _preview("of a group", grouped["homepage"], Verdict.NEW, None, grouped)
     for spending in (None, NOTHING, SOMETHING, CHANGES):
@@ -139,7 +139,7 @@ def _preview(
 
 
 def _explanation(
-    name: str, metrics: list[Metric], spending: Spending, people: int, choice: str = ""
+    name: str, metrics: list[Metric], spending: Spending, choice: str = ""
 ) -> dict[str, Any]:
     budget = spending.lifetime_epsilon
     registry = _parsed(*metrics, lifetime_epsilon=budget, choice=choice)
@@ -147,8 +147,7 @@ def _explanation(
         "case": f"explain: {name}",
         "registry": _document(*metrics, lifetime_epsilon=budget, choice=choice),
         "spending": _json(spending),
-        "people": people,
-        "text": explain(registry, spending, people),
+        "text": explain(registry, spending),
     }
 
 
@@ -180,7 +179,6 @@ def _json(spending: Spending | None) -> dict[str, Any] | None:
         "anyHistory": spending.epsilon_any_history if bounded else None,
         "committed": spending.committed,
         "lifetimeEpsilon": spending.lifetime_epsilon,
-        "resets": spending.resets,
         "restores": spending.restores,
     }
 
