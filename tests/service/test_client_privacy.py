@@ -359,7 +359,7 @@ def test_explanation_tells_what_changes_reveal(tmp_path):
 def test_batch_that_is_under_way_when_the_consent_is_withdrawn_is_not_sent_again(tmp_path):
     gate = Gate()
     with scripted_server(gate) as server, ThreadPoolExecutor(1) as pool:
-        telemetry = Telemetry(make_registry(), server.url, tmp_path, read_timeout=5.0)
+        telemetry = Telemetry(make_registry(), server.url, tmp_path, timeout=5.0)
         telemetry.record("homepage", "x")
         pool.submit(telemetry.flush, 20)
         wait_until(lambda: len(server.received) == 1)

@@ -288,7 +288,7 @@ class Colour(enum.StrEnum):
         ({"endpoint": 5}, "endpoint = 5: must start with https:// or http://"),
         ({"endpoint": "https:///reports"}, "endpoint = 'https:///reports': must name a host"),
         ({"batch_size": "5"}, "batch_size = '5': must be a number"),
-        ({"read_timeout": None}, "read_timeout = None: must be a number"),
+        ({"timeout": None}, "timeout = None: must be a number"),
         ({"batch_seconds": float("nan")}, "batch_seconds = nan: must be a number"),
     ],
 )

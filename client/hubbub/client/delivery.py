@@ -67,8 +67,7 @@ class DeliverySettings(NamedTuple):
     batch_size: int
     batch_seconds: float
     max_outbox_bytes: int
-    connect_timeout: float
-    read_timeout: float
+    timeout: float
     origin: str = ""
     switch_key: str | None = None  # None: obeys no switch; empty: an unsigned one
 
@@ -227,8 +226,8 @@ class DeliveryLoop:
             secret,
             origin=settings.origin,
             max_bytes=settings.max_outbox_bytes,
-            # Twice, because `HttpSender` may send a batch once more as JSON.
-            lease_seconds=2 * (settings.connect_timeout + settings.read_timeout) + _LEASE_MARGIN,
+            # To connect, send and read; twice, because `HttpSender` may send a batch as JSON, too.
+            lease_seconds=6 * settings.timeout + _LEASE_MARGIN,
             switch_key=settings.switch_key,
             patience=patience,
         )

@@ -150,8 +150,7 @@ class BaseTelemetry:
         batch_seconds: float = 60.0,
         max_pending: int = 10_000,
         max_outbox_bytes: int = 4 * 2**20,
-        connect_timeout: float = 5.0,
-        read_timeout: float = 10.0,
+        timeout: float = 10.0,
         ingest_key: str | None = None,
         dimensions: Mapping[str, str] | None = None,
         switch: str | bool | None = None,
@@ -165,8 +164,7 @@ class BaseTelemetry:
                 "batch_seconds": batch_seconds,
                 "max_pending": max_pending,
                 "max_outbox_bytes": max_outbox_bytes,
-                "connect_timeout": connect_timeout,
-                "read_timeout": read_timeout,
+                "timeout": timeout,
             },
         )
         # Refuse impossible settings before anything is opened.
@@ -184,7 +182,7 @@ class BaseTelemetry:
                 switch_address,
             )
 
-        self._sender = HttpSender(endpoint, connect_timeout, read_timeout, ingest_key)
+        self._sender = HttpSender(endpoint, timeout, ingest_key)
         self._switch_address = switch_address(switch, endpoint)
         self._switch_key: VerifyKey | None = None
         if switch_key is not None:
@@ -205,8 +203,7 @@ class BaseTelemetry:
             batch_size,
             batch_seconds,
             max_outbox_bytes,
-            connect_timeout,
-            read_timeout,
+            timeout,
             origin_of(endpoint),
             switch_key=None if self._switch_address is None else str(self._switch_key or ""),
         )
@@ -543,7 +540,7 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
         Most reports in memory, on their way to the disk; beyond it the oldest are dropped.
     max_outbox_bytes : int
         Most bytes of reports on disk; beyond it the oldest are dropped.
-    connect_timeout, read_timeout : float
+    timeout : float
         Seconds for connecting, and for an answer.
     ingest_key : str, optional
         The key that the collector demands from this app. It comes with the app, so it identifies

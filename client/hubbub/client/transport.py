@@ -1,17 +1,15 @@
 """One HTTP attempt to deliver a batch, what its outcome means, and why it failed.
 
 Only an answer that the collector itself could have given counts as delivered: a captive portal that
-redirects, or answers 200 with its own page, must not make the client discard reports. An attempt
-ends in time whatever the other side does, and the description of a failure contains no value, no
-key and no login. What is sent is a batch's compact form, or JSON where that isn't understood. No
-answer changes how later batches are sent, or it would mark the client.
+redirects, or answers 200 with its own page, must not make the client discard reports. The
+description of a failure contains no value, no key and no login. What is sent is a batch's compact
+form, or JSON where that isn't understood. No answer changes how later batches are sent, or it would
+mark the client.
 """
 
 from __future__ import annotations
 
 import enum
-import errno
-import io
 import os
 import re
 import time
@@ -20,11 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    import socket
-    from http.client import HTTPResponse
-    from urllib.request import OpenerDirector, Request
-
-    from _typeshed import WriteableBuffer
+    from urllib.request import OpenerDirector
 
     from hubbub.protocol.wire import Batch
 
@@ -220,22 +214,18 @@ class HttpSender:
     """Post batches to a collector; standard library only.
 
     TLS certificates are verified, proxies taken from the environment, redirects not followed.
-    An attempt takes at most both timeouts and the time that the operating system needs to look up
-    the host's name, which can't be interrupted; if the compact form isn't understood, twice that.
     Threads may share a sender.
 
-    `endpoint`: base address, such as "https://telemetry.example.com". `connect_timeout`: seconds
-    for connecting to any of the host's addresses, including a proxy's tunnel and the TLS handshake.
-    `read_timeout`: seconds for the rest: sending the batch and reading the whole answer, however
-    slowly it arrives. `ingest_key`: presented with each batch. Raises `ValueError` if the endpoint
-    isn't an http or https address, or the key can't be sent in a header.
+    `endpoint`: base address, such as "https://telemetry.example.com". `timeout`: seconds for which
+    the other side may be silent, and for the whole body of its answer. `ingest_key`: presented with
+    each batch. Raises `ValueError` if the endpoint isn't an http or https address, or the key can't
+    be sent in a header.
     """
 
     def __init__(
         self,
         endpoint: str,
-        connect_timeout: float = 5.0,
-        read_timeout: float = 10.0,
+        timeout: float = 10.0,
         ingest_key: str | None = None,
     ) -> None:
         self._url = check_endpoint(endpoint)
@@ -243,8 +233,7 @@ class HttpSender:
         self._headers = {"User-Agent": "hubbub"}
         if ingest_key is not None:
             self._headers["Authorization"] = f"Bearer {ingest_key}"
-        self._connect_timeout = connect_timeout
-        self._read_timeout = read_timeout
+        self._timeout = timeout
         self._opener: OpenerDirector | None = None
 
     def prepare(self) -> None:
@@ -305,11 +294,19 @@ class HttpSender:
         from http.client import HTTPException, IncompleteRead
         from urllib.request import Request
 
+        request, body = Request(address, data, headers), b""  # noqa: S310 (checked at the start)
         try:
-            with self._open().open(Request(address, data, headers)) as response:  # noqa: S310
-                body = response.read(most)
-                if response.length and len(body) < most:  # of a 422, all would be refused
-                    raise IncompleteRead(body, response.length)
+            with self._open().open(request, timeout=self._timeout) as response:
+                until = time.monotonic() + self._timeout
+                size = most if response.length is None else min(response.length, most)
+                while len(body) < size and (part := response.read1(size - len(body))):
+                    body += part
+                    if time.monotonic() > until:
+                        raise TimeoutError
+                if (
+                    response.length is not None and len(body) < size
+                ):  # of a 422, all would be refused
+                    raise IncompleteRead(body)
                 return response.status, response.headers, body
         except (OSError, HTTPException, ValueError) as error:
             return failure(error, time.time())
@@ -323,124 +320,21 @@ class HttpSender:
 
             import hubbub.protocol.wire  # noqa: F401
 
-            self._opener = _build_opener(self._connect_timeout, self._read_timeout)
+            self._opener = _build_opener()
         return self._opener
 
 
-def _build_opener(connect_timeout: float, read_timeout: float) -> OpenerDirector:
-    """Return an opener with proxies and deadlines, which treats no status as an error."""
+def _build_opener() -> OpenerDirector:
+    """Return an opener with the environment's proxies, which treats no status as an error."""
     import ssl
-    from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
     from urllib import request
 
-    class TimedConnection(HTTPConnection):
-        """Connects by one moment, and sends a request and reads its answer by another."""
-
-        _until = 0.0
-
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            self._create_connection = self._reach
-            self.response_class = self._timed_response  # type: ignore[assignment]  # is only called
-
-        def request(self, *args: Any, **options: Any) -> None:
-            try:
-                self.connect()
-            except TimeoutError as error:
-                message = f"no connection within {connect_timeout:g} seconds"
-                raise TimeoutError(errno.ETIMEDOUT, message) from error
-            self._until = time.monotonic() + read_timeout
-            super().request(*args, **options)
-
-        def connect(self) -> None:
-            super().connect()  # reaches the host, or a proxy and its tunnel to the host
-            self.sock.settimeout(_seconds_until(self._until))  # for all of the TLS handshake
-
-        def send(self, data: Any) -> None:
-            self.sock.settimeout(_seconds_until(self._until))
-            super().send(data)
-
-        def _reach(self, address: tuple[str, int], *_options: object) -> socket.socket:
-            sock, self._until = _connect(*address, connect_timeout)
-            return sock
-
-        def _timed_response(self, sock: socket.socket, *args: Any, **options: Any) -> HTTPResponse:
-            response = HTTPResponse(sock, *args, **options)
-            response.fp = io.BufferedReader(_TimedReader(sock, response.fp.detach(), self._until))
-            return response
-
-    class TlsConnection(HTTPSConnection, TimedConnection):
-        """The same, then TLS: HTTPSConnection.connect calls TimedConnection's."""
-
-    class TimedHandler(request.AbstractHTTPHandler):
-        http_request = https_request = request.AbstractHTTPHandler.do_request_
-
-        def http_open(self, req: Request) -> HTTPResponse:
-            return self.do_open(TimedConnection, req)
-
-        def https_open(self, req: Request) -> HTTPResponse:
-            # Its own context: the app may have replaced the library's by one that trusts anybody.
-            return self.do_open(TlsConnection, req, context=ssl.create_default_context())
-
+    # Its own context: the app may have replaced the library's by one that trusts anybody.
+    tls = request.HTTPSHandler(context=ssl.create_default_context())
     opener = request.OpenerDirector()
-    for handler in (request.ProxyHandler(), TimedHandler(), request.UnknownHandler()):
+    for handler in (request.ProxyHandler(), request.HTTPHandler(), tls, request.UnknownHandler()):
         opener.add_handler(handler)
     return opener
-
-
-class _TimedReader(io.RawIOBase):
-    """A socket's bytes, with one deadline for all of them."""
-
-    def __init__(self, sock: socket.socket, raw: io.RawIOBase, until: float) -> None:
-        super().__init__()
-        self._sock = sock
-        self._raw = raw
-        self._until = until
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
-        self._sock.settimeout(_seconds_until(self._until))
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-def _seconds_until(moment: float) -> float:
-    seconds = moment - time.monotonic()
-    if seconds <= 0:
-        raise TimeoutError
-    return seconds
-
-
-def _connect(host: str, port: int, seconds: float) -> tuple[socket.socket, float]:
-    """Return a socket to the first address that answers, and the deadline for the handshakes.
-
-    Looking up the name isn't counted. Each address gets half of the remaining time.
-    """
-    import socket
-
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    until = time.monotonic() + seconds
-    errors: list[OSError] = []
-    for others, (family, kind, protocol, _, address) in zip(
-        reversed(range(len(addresses))), addresses, strict=True
-    ):
-        sock = None
-        try:
-            sock = socket.socket(family, kind, protocol)
-            sock.settimeout(_seconds_until(until) / (2 if others else 1))
-            sock.connect(address)
-        except OSError as error:
-            errors.append(error)
-            if sock is not None:
-                sock.close()
-        else:
-            return sock, until
-    raise errors[0]
 
 
 def _causes(error: BaseException) -> list[BaseException]:

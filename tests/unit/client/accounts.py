@@ -21,7 +21,7 @@ from hubbub.client.recorder import Recorder
 from hubbub.client.state import open_state, read_account
 from hubbub.protocol import Value
 
-SETTINGS = DeliverySettings(100, 3600.0, 2**24, 1.0, 1.0)
+SETTINGS = DeliverySettings(100, 3600.0, 2**24, 1.0)
 MOST_PENDING = 10_000
 
 

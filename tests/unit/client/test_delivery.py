@@ -48,7 +48,7 @@ class Desk:
         self.now = NOON
         self.chance = 0.5
         self.recorder = Recorder(REGISTRY, 100, 100)
-        settings = DeliverySettings(batch_size, seconds, 2**20, 1.0, 1.0, ORIGIN)
+        settings = DeliverySettings(batch_size, seconds, 2**20, 1.0, ORIGIN)
         self.delivery = DeliveryLoop(
             self.recorder, folder, settings, lambda: self.now, lambda: self.chance
         )
@@ -484,7 +484,7 @@ class LifeOfADelivery(RuleBasedStateMachine):
         self.recorder = Recorder(REGISTRY, 100, 100)
         self.recorder.open(SECRET, Account(REGISTRY))
         self.delivery = DeliveryLoop(
-            self.recorder, folder, DeliverySettings(5, 60.0, 2**20, 1.0, 1.0, ORIGIN)
+            self.recorder, folder, DeliverySettings(5, 60.0, 2**20, 1.0, ORIGIN)
         )
         self.looked: tuple[int, LeasedBatch | Fetch | float] | None = None
 

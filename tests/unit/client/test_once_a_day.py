@@ -36,7 +36,7 @@ class Client:
         self.process = Process(folder, REGISTRY)
         self.now = NOON
         self.stored = {}
-        settings = DeliverySettings(100, 60.0, 2**24, 1.0, 1.0)
+        settings = DeliverySettings(100, 60.0, 2**24, 1.0)
         self.delivery = DeliveryLoop(
             self.process.recorder, folder, settings, lambda: self.now, lambda: 0.5
         )

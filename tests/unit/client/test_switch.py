@@ -37,7 +37,7 @@ ISSUED = 1_795_771_800.0
 """When the documents below were."""
 NAMES = ["homepage", "theme"]
 REGISTRY = make_registry(make_metric(), make_metric("theme", params=make_params(m=1)))
-SETTINGS = DeliverySettings(100, 60.0, 2**24, 1.0, 1.0, switch_key="")
+SETTINGS = DeliverySettings(100, 60.0, 2**24, 1.0, switch_key="")
 RATES = st.floats(LEAST_RATE, 1, exclude_max=True) | st.just(0.0)
 DOCUMENTS = st.builds(
     SwitchDocument,
