@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from hubbub.collector import FAMILIES, AdminToken, IngestKey, Settings, describe
-from hubbub.protocol import METRIC, OPTIONAL, REQUIRED, MetricType, types_for
+from hubbub.protocol import MetricType, types_for
 
 ROOT = Path(__file__).parents[2]
 MEASURED = re.compile(r"^\[[^\]\n]+\]\(((?:\S*/)?data/[\w-]+\.csv)\)$", re.MULTILINE)
@@ -48,22 +48,31 @@ def numbers() -> str:
 
 def registry_keys() -> str:
     """Return the keys of an entry in metrics.toml that all types have."""
-    of_types = {key for each in types_for("string").values() for key in _own_keys(each)}
+    schema = _metric_schema()
+    # A number has a q of its own, without a default.
+    of_types = {key for each in types_for("string").values() for key in _own_keys(each)} - {"q"}
     rows = [
-        (f"`{name}`", "yes" if name in REQUIRED else "", key.words)
-        for name, key in METRIC.items()
-        if name not in of_types or name in OPTIONAL
+        (f"`{name}`", "yes" if name in schema["required"] else "", key["description"])
+        for name, key in schema["properties"].items()
+        if name not in of_types
     ]
     return _table(("key", "required", "what it is"), rows)
 
 
 def type_keys() -> str:
     rows = []
+    properties = _metric_schema()["properties"]
     for name, a_type in sorted(types_for("string").items()):
         for key in _own_keys(a_type):
             needed = "yes" if key in a_type.keys else ""
-            rows.append((f"`{name}`", f"`{key}`", needed, METRIC[key].words))
+            rows.append((f"`{name}`", f"`{key}`", needed, properties[key]["description"]))
     return _table(("type", "key", "required", "what it is"), rows)
+
+
+def _metric_schema() -> dict[str, Any]:
+    schema = json.loads((ROOT / "docs/protocol/metrics.schema.json").read_bytes())
+    metric: dict[str, Any] = schema["definitions"]["metric"]
+    return metric
 
 
 def _own_keys(a_type: type[MetricType]) -> tuple[str, ...]:

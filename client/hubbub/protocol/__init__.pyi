@@ -47,11 +47,8 @@ from hubbub.protocol.errors import (
 )
 from hubbub.protocol.keys import (
     ADDRESS as ADDRESS,
-    METRIC as METRIC,
     MOST_VERSION as MOST_VERSION,
-    OPTIONAL as OPTIONAL,
     REQUIRED as REQUIRED,
-    json_schema as json_schema,
 )
 from hubbub.protocol.metric_types.base import (
     METRIC_TYPES as METRIC_TYPES,

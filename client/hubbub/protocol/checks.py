@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from hubbub.protocol.errors import MetricError, RegistryError
-from hubbub.protocol.params import MOST_BITS as _BITS
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -120,13 +119,6 @@ finite = _number("a finite number", lambda _: True)
 positive = _number("a number above 0", lambda x: x > 0)
 share = _number("a number between 0 and 1", lambda x: 0 <= x <= 1)
 probability = _number("a number strictly between 0 and 1", lambda x: 0 < x < 1)
-
-
-def bits(where: str, value: object) -> int:
-    """Return a number of bits that fill bytes."""
-    if type(value) is not int or value % 8 or not 8 <= value <= _BITS:
-        raise MetricError.of(where, value, f"a multiple of 8 between 8 and {_BITS}")
-    return value
 
 
 def date(where: str, value: object) -> dt.date:

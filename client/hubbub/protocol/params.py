@@ -100,7 +100,7 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
         """Check and keep the numbers."""
         check_integer("k", k, 8, MOST_BITS)
         if k % 8:
-            raise ParameterError(f"k = {k}: must be a multiple of 8 between 8 and {MOST_BITS}")
+            raise ParameterError.of("k", k, f"a multiple of 8 between 8 and {MOST_BITS}")
         check_integer("h", h, 1, MOST_HASHES)
         check_integer("m", m, 1, MOST_COHORTS)
         f, f0, f1 = permanent_noise(f, f0, f1)

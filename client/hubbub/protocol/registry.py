@@ -36,7 +36,7 @@ from hubbub.protocol.metrics import (
     Subset,
     Window,
 )
-from hubbub.protocol.params import MOST_COHORTS, MOST_HASHES, RapporParams
+from hubbub.protocol.params import RapporParams
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -292,63 +292,27 @@ def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str
 def _read_metric(
     application: str, name: str, table: Any, dimensions: Mapping[str, Dimension]
 ) -> Metric:
-    """Return a metric, or raise all that is wrong with its table (MetricError).
-
-    A step that reads a key which is wrong by itself is left out, so each fault is reported once.
-    """
+    """Return a metric, or raise what is wrong with its keys, or with several of them together."""
     where, faults = f"metrics.{name}", check.Faults()
-
-    def are_right(keys_read: Iterable[str]) -> bool:
-        wrong = {fault.field for fault in faults.found}
-        return wrong.isdisjoint({where, *(f"{where}.{key}" for key in keys_read)})
-
-    # Check each key by itself.
+    # Each key by itself, and the type's own.
     with faults.collected():
         keys.check_metric(name, table)
-    if not isinstance(table, dict):
-        faults.raise_found()
-    mode: Mode = table.get("mode", keys.MODES[0])
-    of_type = METRIC_TYPES.get(table["type"]) if isinstance(table.get("type"), str) else None
-    is_whole = are_right(keys.READ_TOGETHER)
-
-    # Check keys that depend on each other.
-    memory: Memory = "value"
-    if are_right(("mode", "memory")):
-        with faults.collected():
-            memory = _memory(where, mode, table)
-    drawn = check.Faults()
-    if of_type and are_right(("mode", "type", "response")):
-        with drawn.collected():
-            _check_drawn(where, of_type, table)
-    with faults.collected():
-        drawn.raise_found()
+    of_type = METRIC_TYPES.get(table["type"]) if _names_its_type(table) else None
     if of_type and table.keys() >= set(of_type.keys):
         with faults.collected():
             metric_type = of_type.from_table(where, table)
-            if is_whole and not drawn.found:
-                response = _response(where, metric_type, table)
-                params = _params(where, metric_type, mode, response, table)
-    named: tuple[Dimension, ...] = ()
-    if are_right(("dimensions",)):
-        with faults.collected():
-            named = _dimensions(where, table, dimensions)
-
-    # Report limits that the parameters would have refused, had they been made.
-    for key, most in (("h", MOST_HASHES), ("m", MOST_COHORTS)):
-        if faults.found and key in table and are_right((key,)):
-            with faults.collected():
-                check.integer(f"{where}.{key}", table[key], 1, most)
-    if faults.found and are_right("pq") and "p" in table and table["p"] == table.get("q"):
-        message = f"p = q = {table['p']}: must differ, or reports carry no information"
-        with faults.collected():
-            raise MetricError.about(where, f"{where}.{message}")
     faults.raise_found()
+    # Keys that depend on each other.
+    mode: Mode = table.get("mode", keys.MODES[0])
+    memory = _memory(where, mode, table)
+    _check_drawn(where, type(metric_type), table)
+    response = _response(where, metric_type, table)
     return Metric(
         application=application,
         name=name,
         version=table["version"],
         type=metric_type,
-        params=params,
+        params=_params(where, metric_type, mode, response, table),
         description=table["description"],
         owner=table["owner"],
         expires=table["expires"],
@@ -357,9 +321,13 @@ def _read_metric(
         **_caps(memory, table),
         response=response,
         reports_per_day=table.get("reports_per_day", 0),
-        dimensions=named,
+        dimensions=_dimensions(where, table, dimensions),
         min_reports=table.get("min_reports", MIN_REPORTS),
     )
+
+
+def _names_its_type(table: Any) -> bool:
+    return isinstance(table, dict) and isinstance(table.get("type"), str)
 
 
 def _dimensions(

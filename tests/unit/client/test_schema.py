@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hubbub.client import MetricError, Registry
-from hubbub.protocol import ADDRESS, json_schema, keys
+from hubbub.protocol import METRIC_TYPES, keys
 from parameters import examples
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs" / "protocol" / "metrics.schema.json"
-VALIDATOR = jsonschema_rs.validator_for(json_schema())
+SCHEMA = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+VALIDATOR = jsonschema_rs.validator_for(SCHEMA)
 
 _COMMON: dict[str, object] = {
     "version": 1,
@@ -58,7 +59,8 @@ _ODD = (
         [], ["a"], ["a", "b"], ["a", "a"], [1, 2], [0.5, "a"], [True], {}, [{}, {}], _FIELDS,
     ]
 )  # fmt: skip
-_KEYS = st.sampled_from([*keys.METRIC, *keys.GROUP, *keys.FILE, "verison"])
+_PROPERTIES = SCHEMA["definitions"]["metric"]["properties"]
+_KEYS = st.sampled_from([*_PROPERTIES, *keys.GROUP, *keys.FILE, "verison"])
 _ODD_NAMES = st.sampled_from(["theme", "a", "B", "_c", "d e", "é", "x" * 64, "x" * 65])
 
 
@@ -165,6 +167,8 @@ def test_they_do_after_any_change_of_a_group_or_of_the_files_keys():
             check_alike(document | {"groups": {"both": group | {key: odd}}})
 
 
-def test_published_schema_is_the_readers():
-    assert json.loads(PUBLISHED.read_text(encoding="utf-8")) == json_schema()
-    assert ADDRESS.endswith(PUBLISHED.relative_to(ROOT).as_posix())
+def test_schema_has_the_keys_of_every_type_and_its_own_address():
+    of_types = {key for each in METRIC_TYPES.values() for key in each.keys + each.optional_keys}
+    assert _PROPERTIES.keys() == keys.METRIC.keys() | of_types
+    assert SCHEMA["$id"] == keys.ADDRESS
+    assert keys.ADDRESS.endswith(PUBLISHED.relative_to(ROOT).as_posix())
