@@ -30,7 +30,6 @@ from hubbub.client.outbox import (
     count_waiting,
     delete_waiting,
     is_sent,
-    round_robin,
     spool,
 )
 from hubbub.client.recorder import WITHDRAWN, Recorder, log
@@ -342,13 +341,13 @@ class DeliveryLoop:
 
             # Recordings that are off, or may not be reported today, aren't charged.
             due, refused = self._due(connection, switch, account, recordings, now)
-            charges = account.charge(round_robin(due))
+            charges = account.charge(due)
             charges.refused.update(refused)
 
             # Each admitted recording has a report, drawn now.
             reports = [
                 encoders[cached.answer.metric].report(cached.response)
-                for cached in round_robin(charges.admitted)
+                for cached in charges.admitted
             ]
             answers = {cached.answer for cached in charges.admitted}
             save_account(connection, registry, before, account, answers)

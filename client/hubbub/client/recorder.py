@@ -49,7 +49,6 @@ EXPIRED = "expired metric"
 FORGOTTEN = "forgotten"
 WITHDRAWN = "consent withdrawn"
 _EPOCH = 719_163  # date(1970, 1, 1).toordinal()
-_MOST_RESPONSES = 1024  # bounds memory; far above the values that one process records of a metric
 _UNDRAWN = PermanentResponse(0, 0)
 """In place of a period's response that isn't drawn yet; known as an object."""
 _EXPECTED = frozenset(
@@ -68,8 +67,6 @@ _EXPECTED = frozenset(
     }
 )
 _SWITCHED = frozenset({SWITCHED_OFF, NOT_SAMPLED})
-# Refusals that no stored account takes back.
-_FINAL = frozenset({EXPIRED, NOT_CHOSEN, SWITCHED_OFF, NOT_SAMPLED})
 
 
 class _PreparedMetric(NamedTuple):
@@ -78,7 +75,6 @@ class _PreparedMetric(NamedTuple):
     encoder: Encoder
     ends: float
     group: Group | None
-    responses: dict[int, CachedResponse]
 
 
 class Recorder:
@@ -131,7 +127,6 @@ class Recorder:
                 Encoder(metric, secret),
                 _end_of_day(metric),
                 self.registry.groups.get(metric.group),
-                {},
             )
             for name, metric in self.registry.items()
         }
@@ -193,9 +188,7 @@ class Recorder:
                 if decision.refusal in _SWITCHED and self._switch.is_due(time.time()):
                     self.asks = True
                     self.notify()
-                if decision.verdict is Verdict.REFUSED and not self._may_revive(
-                    recording, decision.refusal
-                ):
+                if decision.verdict is Verdict.REFUSED:
                     raise _NotRecordedError(decision.refusal)
                 # A period's response takes coins, which are drawn only for what isn't refused.
                 if recording.own.response is _UNDRAWN:
@@ -213,16 +206,6 @@ class Recorder:
             if self._development and isinstance(error, (EncodingError, MetricError)):
                 raise
             self._drop_for(error)
-
-    def _may_revive(self, refused: Recording, refusal: str) -> bool:
-        """Whether a recording that waits may bring back the answer that a refused one lacks.
-
-        The clock may have come back to an answer's period; what is stored decides.
-        """
-        if refused.period is None or refusal in _FINAL:
-            return False
-        names = self.registry.shares_periods(self.registry[refused.own.answer.metric])
-        return any(waiting.own.answer.metric in names for waiting in self.pending)
 
     def preview(self, metric: str, value: Value) -> tuple[Report, Decision]:
         """Return a report as `record` would draw it, without spending (HubbubError if none)."""
@@ -318,7 +301,7 @@ class Recorder:
             encoder.check(value)
             recording = _undrawn(encoder, now, at_once=self.answers_all or not self.waits)
         else:
-            recording = Recording(_response_of(prepared, encoder.true_bits(value)), now)
+            recording = Recording(_response_of(encoder, encoder.true_bits(value)), now)
         # First what no account is asked for: the metric's last day, its group, the switch.
         own = recording.own
         if now >= prepared.ends:
@@ -383,18 +366,12 @@ def _undrawn(encoder: Encoder, now: float, *, at_once: bool = False) -> Recordin
     return Recording(CachedResponse(key, _UNDRAWN, period.end_day), now, period, begins)
 
 
-def _response_of(prepared: _PreparedMetric, bits: int) -> CachedResponse:
-    cached = prepared.responses.get(bits)
-    if cached is None:
-        if len(prepared.responses) >= _MOST_RESPONSES:
-            prepared.responses.clear()
-        encoder = prepared.encoder
-        metric = encoder.metric
-        # A one-time metric has one answer, whatever it is; so nothing of the value is kept.
-        digest = b"" if metric.one_time else encoder.value_digest(bits)
-        key = AnswerKey(metric.name, metric.version, digest)
-        cached = prepared.responses[bits] = CachedResponse(key, encoder.permanent_response(bits))
-    return cached
+def _response_of(encoder: Encoder, bits: int) -> CachedResponse:
+    metric = encoder.metric
+    # A one-time metric has one answer, whatever it is; so nothing of the value is kept.
+    digest = b"" if metric.one_time else encoder.value_digest(bits)
+    key = AnswerKey(metric.name, metric.version, digest)
+    return CachedResponse(key, encoder.permanent_response(bits))
 
 
 def _end_of_day(metric: Metric) -> float:

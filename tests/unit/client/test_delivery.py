@@ -374,7 +374,7 @@ def test_batches_that_were_made_before_are_relieved_of_what_must_wait(desk, tmp_
 
 
 def test_unknown_reports_make_room_for_known_ones(tmp_path):
-    with opened(tmp_path, 20 * (64 + len("homepage") + 18)) as outbox:
+    with opened(tmp_path, 20 * (48 + len("homepage") + 18)) as outbox:
         desk = Desk(tmp_path, outbox, batch_size=5, seconds=60.0)
         put_mood(desk, tmp_path, *range(101, 106))
         desk.answer(unknown("mood"))
