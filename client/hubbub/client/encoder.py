@@ -23,7 +23,7 @@ from hubbub.client.randomness import (
     uniform_below,
 )
 from hubbub.client.schedule import Period, period_at
-from hubbub.protocol.errors import EncodingError, StateError
+from hubbub.protocol.errors import StateError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.metrics import SECONDS_A_DAY, Metric, Response, Subset, Window
 from hubbub.protocol.wire import Report
@@ -82,7 +82,6 @@ class Encoder:
         "_permanent_stream",
         "_responses",
         "_secret",
-        "_true_bits",
         "_width",
         "cohort",
         "metric",
@@ -93,7 +92,6 @@ class Encoder:
             raise StateError(f"secret of {len(secret)} bytes: must be {SECRET_BYTES} bytes")
         params = metric.params
         self.metric = metric
-        self._true_bits = metric.type.true_bits(params)
         self._width = params.k // 8
         self._length = self._width.to_bytes(4, "little")
         self._permanent = bernoulli_sampler(params.k, params.f0, params.f1)
@@ -121,7 +119,7 @@ class Encoder:
 
     def true_bits(self, value: Value, stream: ByteStream = os_stream) -> int:
         """Return a value's bits in `cohort`, before noise (raises as `encode`)."""
-        return self._bits_in(value, self.cohort, stream)
+        return self.metric.type.drawn_bits(value, self.cohort, self.metric.params, stream)
 
     def permanent_response(self, bits: int) -> PermanentResponse:
         """Return the response (PRR) that true bits have for life (``memory = "value"``).
@@ -141,8 +139,9 @@ class Encoder:
 
     def fresh_response(self, value: Value, stream: ByteStream = os_stream) -> PermanentResponse:
         """Return a new response, in a new cohort, for a period; `stream` is for tests."""
-        cohort = uniform_below(self.metric.params.m, stream)
-        bits = self._bits_in(value, cohort, stream)
+        params = self.metric.params
+        cohort = uniform_below(params.m, stream)
+        bits = self.metric.type.drawn_bits(value, cohort, params, stream)
         return PermanentResponse(cohort, bits ^ self._permanent.draw(bits, stream))
 
     def check(self, value: Value) -> None:
@@ -180,18 +179,6 @@ class Encoder:
             return known
         self._period = found = period_at(self.metric, self._secret, seconds)
         return found
-
-    def _bits_in(self, value: Value, cohort: int, stream: ByteStream) -> int:
-        """Return a value's true bits; a package's type must not set more than it states."""
-        metric = self.metric
-        bits = metric.type.drawn_bits(value, cohort, metric.params, stream)
-        if bits.bit_count() not in self._true_bits or bits >> metric.params.k:
-            least, most = self._true_bits[0], self._true_bits[-1]
-            raise EncodingError(
-                f"value's bits, as type {metric.type.name!r} makes them: must be {least} to {most} "
-                f"of the first {metric.params.k}"
-            )
-        return bits
 
 
 def _keyed(tag: bytes, secret: bytes, metric: Metric) -> bytes:

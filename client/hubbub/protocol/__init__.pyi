@@ -50,13 +50,12 @@ from hubbub.protocol.keys import (
     MOST_VERSION as MOST_VERSION,
     REQUIRED as REQUIRED,
 )
+from hubbub.protocol.metric_types import METRIC_TYPES as METRIC_TYPES
 from hubbub.protocol.metric_types.base import (
-    METRIC_TYPES as METRIC_TYPES,
     ListedValues as ListedValues,
     MetricType as MetricType,
     Value as Value,
     normal_form as normal_form,
-    types_for as types_for,
 )
 from hubbub.protocol.metric_types.joint import (
     FEWEST_FIELDS as FEWEST_FIELDS,

@@ -14,7 +14,7 @@ from typing import Any
 
 from hubbub.protocol import checks as check, dimensions
 from hubbub.protocol.errors import MetricError
-from hubbub.protocol.metric_types import METRIC_TYPES, types_for
+from hubbub.protocol.metric_types import METRIC_TYPES
 from hubbub.protocol.params import MOST_BITS
 
 MODES = ("longitudinal", "one-time", "once")
@@ -44,10 +44,6 @@ def _choice(choices: tuple[str, ...]) -> Check:
     return partial(check.choice, choices=choices)
 
 
-def _type(where: str, value: object) -> None:
-    check.choice(where, value, types_for(value))
-
-
 FILE: Mapping[str, Check] = {
     "application": check.text,
     "lifetime_epsilon": check.positive,
@@ -62,7 +58,7 @@ GROUP: Mapping[str, Check] = {
 
 METRIC: Mapping[str, Check] = {
     "version": _integer(1, MOST_VERSION),
-    "type": _type,
+    "type": _choice(tuple(METRIC_TYPES)),
     "description": check.text,
     "owner": check.text,
     "expires": check.date,
@@ -116,8 +112,7 @@ def check_metric(name: str, table: Any) -> None:
             optional.append("max_values")
         if table.get("response") == "subset":
             required.append("size")
-        # An installed package may have the type.
-        metric_type = types_for(named).get(named) if isinstance(named, str) else None
+        metric_type = METRIC_TYPES.get(named) if isinstance(named, str) else None
         if metric_type:
             required += metric_type.keys
             optional += metric_type.optional_keys

@@ -23,7 +23,8 @@ from hubbub.protocol.dimensions import (
     slice_of,
 )
 from hubbub.protocol.errors import MetricError, ParameterError, UnknownMetricError
-from hubbub.protocol.metric_types import METRIC_TYPES, MetricType
+from hubbub.protocol.metric_types import METRIC_TYPES
+from hubbub.protocol.metric_types.base import MetricType
 from hubbub.protocol.metric_types.one_hot import BooleanType, NumberType
 from hubbub.protocol.metrics import (
     MAX_PERIODS,
@@ -435,14 +436,6 @@ def _params(
         raise MetricError.about(field, f"{where}.{error}") from error
     if response != UNARY:
         return params
-    usual = MetricType.epsilon_permanent, MetricType.epsilon_report
-    own = type(metric_type).epsilon_permanent, type(metric_type).epsilon_report
-    if metric_type.true_bits(params)[-1] > params.h and not set(own).isdisjoint(usual):
-        raise MetricError.about(
-            f"{where}.type",
-            f"{where}.type = {metric_type.name!r}: values with more than {params.h} bits must have "
-            "epsilons of their own, which the type's class doesn't state",
-        )
     missing = None
     if not params.has_permanent:
         missing = "f = 0.0"

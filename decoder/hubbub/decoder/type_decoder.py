@@ -1,8 +1,7 @@
 """Decode reports by metric type: one class per type, found by the type's name.
 
 `hubbub.protocol.metric_types` turns values into bits; a `TypeDecoder` turns reports into
-estimates, and states what is special about the type's privacy. An installed package brings its own
-by an entry point. Names of `inference` and `reporting` are looked up when a type needs them, so
+estimates, and states what is special about the type's privacy. Names of `inference` and `reporting` are looked up when a type needs them, so
 that nobody waits for another type's mathematics. Invariant: nothing else in the decoder asks which
 type a metric has.
 """
@@ -29,7 +28,7 @@ from hubbub.decoder.candidates import (
     plain_list,
 )
 from hubbub.decoder.options import BY_DAY, DecodeOptions
-from hubbub.inference import Correction, DecoderError, Estimand, RepeatedReports
+from hubbub.inference import Correction, Estimand, RepeatedReports
 from hubbub.protocol import (
     JointType,
     Metric,
@@ -59,9 +58,6 @@ if TYPE_CHECKING:
     )
     from hubbub.inference.counts import CohortCounts
     from hubbub.reporting import Estimates, Finding, Provenance
-
-ENTRY_POINTS = "hubbub.type_decoders"
-"""Group in which installed packages name the decoder of each of their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,7 +497,7 @@ def _days_estimates(
     )
 
 
-_BUILT_IN: Mapping[str, type[TypeDecoder]] = {
+_DECODERS: Mapping[str, type[TypeDecoder]] = {
     "string": StringDecoder,
     "open-string": OpenStringDecoder,
     "enum": CategoryDecoder,
@@ -513,25 +509,10 @@ _BUILT_IN: Mapping[str, type[TypeDecoder]] = {
 
 
 @cache
-def _decoder_named(name: str) -> TypeDecoder | None:
-    if name in _BUILT_IN:
-        return _BUILT_IN[name]()
-    from importlib.metadata import entry_points  # noqa: PLC0415 - seldom
-
-    for point in entry_points(group=ENTRY_POINTS, name=name):
-        return point.load()()  # type: ignore[no-any-return]
-    return None
+def _decoder_named(name: str) -> TypeDecoder:
+    return _DECODERS[name]()
 
 
 def decoder_of(metric: Metric) -> TypeDecoder:
-    """Return the decoder of a metric's type.
-
-    Raises `DecoderError` if neither hubbub nor an installed package has one.
-    """
-    decoder = _decoder_named(metric.type.name)
-    if decoder is None:
-        raise DecoderError(
-            f"metrics.{metric.name}.type = {metric.type.name!r}: no installed package decodes this "
-            f"type; expected one with an entry point of this name in the group {ENTRY_POINTS}"
-        )
-    return decoder
+    """Return the decoder of a metric's type."""
+    return _decoder_named(metric.type.name)

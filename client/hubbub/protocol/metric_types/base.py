@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsFloat, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsFloat
 
 from hubbub.protocol.errors import MetricError
 from hubbub.protocol.params import ByDefinition
@@ -92,16 +92,9 @@ class MetricType(ByDefinition, ABC):
     def epsilon_after(self, params: RapporParams, reports: int) -> float:
         """Return the bound on what so many reports of one value reveal.
 
-        By default that of values with at most h bits each, and for a type that states other
-        epsilons the price of all reports ever, or of each, whichever is less.
+        By default that of values with at most h bits each.
         """
-        usual = MetricType.epsilon_permanent, MetricType.epsilon_report
-        own = type(self).epsilon_permanent, type(self).epsilon_report
-        if own == usual:
-            return params.epsilon_after(reports)
-        if reports > 1 and not params.is_symmetric:  # whose reports cost more together
-            return self.epsilon_permanent(params)
-        return min(reports * self.epsilon_report(params), self.epsilon_permanent(params))
+        return params.epsilon_after(reports)
 
     def drawn_bits(
         self,
@@ -117,34 +110,3 @@ class MetricType(ByDefinition, ABC):
 def normal_form(text: str) -> str:
     """Return the one form (NFC) of texts that look the same."""
     return unicodedata.normalize("NFC", text)
-
-
-_Type = TypeVar("_Type", bound=type[MetricType])
-
-METRIC_TYPES: dict[str, type[MetricType]] = {}
-"""The types by name, in the order in which error messages list them."""
-ENTRY_POINTS = "hubbub.metric_types"
-"""Group in which installed packages name their types."""
-
-
-def register(metric_type: _Type) -> _Type:
-    """Let metrics.toml use a type; also a class decorator.
-
-    Raises `ValueError` if another type has that name already.
-    """
-    if METRIC_TYPES.setdefault(metric_type.name, metric_type) is not metric_type:
-        raise ValueError(f"metric type {metric_type.name!r}: must be registered only once")
-    return metric_type
-
-
-def types_for(name: object) -> Mapping[str, type[MetricType]]:
-    """Return the types by name, and an installed package's if that has the one asked for.
-
-    Packages are searched only for unknown names: that takes longer than a client's start.
-    """
-    if isinstance(name, str) and name not in METRIC_TYPES:
-        from importlib.metadata import entry_points
-
-        for point in entry_points(group=ENTRY_POINTS, name=name):
-            register(point.load())
-    return METRIC_TYPES
