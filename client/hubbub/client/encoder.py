@@ -11,7 +11,6 @@ never leave the device, probabilities are exactly those of their doubles.
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple
 
 from hubbub.client.randomness import (
@@ -90,6 +89,8 @@ class Encoder:
     def __init__(self, metric: Metric, secret: bytes) -> None:
         if len(secret) != SECRET_BYTES:
             raise StateError(f"secret of {len(secret)} bytes: must be {SECRET_BYTES} bytes")
+        from hashlib import sha256  # by then it is wanted; importing the client shouldn't wait
+
         params = metric.params
         self.metric = metric
         self._width = params.k // 8
@@ -103,7 +104,7 @@ class Encoder:
         self.cohort = uniform_below(params.m, KeyedStream(_keyed(_COHORT_TAG, secret, metric)))
         in_cohort = keyed_message(self.cohort.to_bytes(2, "little"))
         self._permanent_stream = KeyedStream(_keyed(_PERMANENT_TAG, secret, metric) + in_cohort)
-        self._digest = hashlib.sha256(_keyed(_VALUE_TAG, secret, metric) + in_cohort)
+        self._digest = sha256(_keyed(_VALUE_TAG, secret, metric) + in_cohort)
 
     def encode(self, value: Value) -> Report:
         """Return a fresh report of a value; with periods, as the first value of a new one.

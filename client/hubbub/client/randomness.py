@@ -9,7 +9,6 @@ time where only the distribution counts. Invariant: no two lanes share a coin. P
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from collections.abc import Callable
 
@@ -125,7 +124,9 @@ class KeyedStream:
     __slots__ = ("_hash", "_offset")
 
     def __init__(self, message: bytes) -> None:
-        self._hash = hashlib.shake_256(message)
+        from hashlib import shake_256  # see `Encoder`
+
+        self._hash = shake_256(message)
         self._offset = 0
 
     def after(self, rest: bytes) -> KeyedStream:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _Word = TypeVar("_Word", bound=str)
 NAME_PATTERN = "[a-z][a-z0-9_-]{0,63}"
-_NAME = re.compile(NAME_PATTERN)
 
 
 class Faults:
@@ -71,7 +70,7 @@ def require(where: str, table: Mapping[str, object], keys: Collection[str]) -> N
 
 def is_metric_name(name: str) -> bool:
     """Return whether a metric may have this name."""
-    return _NAME.fullmatch(name) is not None
+    return re.fullmatch(NAME_PATTERN, name) is not None
 
 
 def metric_name(where: str, name: str) -> str:

@@ -41,15 +41,12 @@ report hides only among those of its slice; in a slice of one its client stands 
 
 _ATOM = r"(?:[A-Za-z0-9_-]|\\[.d]|\[(?:[A-Za-z0-9](?:-[A-Za-z0-9])?|[._])+\])"
 _TIMES = r"(?:[?+*]|\{\d{1,2}(?:,\d{1,2})?\})?"
-_VARIES = re.compile(r"(?<!\\)[?+*]|,\d")
+_VARIES = r"(?<!\\)[?+*]|,\d"
 _MOST_VARYING = 4
 """Parts of varying length: a value of 32 characters is then matched, or not, in a millisecond."""
 _LONGEST_PATTERN = 64
 """Characters: twice those of a value."""
-_PATTERN = re.compile(f"(?:{_ATOM}{_TIMES})+")
-_IS_NAME = re.compile(NAME)
-_IS_VALUE = re.compile(VALUE)
-_IS_SLICE = re.compile(SLICE)
+_PATTERN = f"(?:{_ATOM}{_TIMES})+"
 
 
 class Dimension(NamedTuple):
@@ -73,14 +70,14 @@ class Dimension(NamedTuple):
             return value in self.values
         return (
             value != OTHER
-            and _IS_VALUE.fullmatch(value) is not None
+            and re.fullmatch(VALUE, value) is not None
             and re.fullmatch(self.pattern, value, re.ASCII) is not None
         )
 
 
 def is_slice(text: str) -> bool:
     """Return whether a text may be a report's slice, of whatever dimensions."""
-    return len(text) <= LONGEST_SLICE and _IS_SLICE.fullmatch(text) is not None
+    return len(text) <= LONGEST_SLICE and re.fullmatch(SLICE, text) is not None
 
 
 def parse_slice(text: str) -> dict[str, str]:
@@ -153,7 +150,7 @@ def read_dimensions(where: str, table: object) -> dict[str, Dimension]:
 
 
 def _dimension(where: str, name: str, value: object) -> Dimension:
-    if not _IS_NAME.fullmatch(name):
+    if not re.fullmatch(NAME, name):
         message = f"{where}: the name must be 1 to 32 of a-z, 0-9 and _, beginning with a letter"
         raise MetricError.about(where, message)
     if isinstance(value, dict) and value.keys() == {"pattern"}:
@@ -161,7 +158,7 @@ def _dimension(where: str, name: str, value: object) -> Dimension:
     if (
         not isinstance(value, list)
         or not 1 <= len(value) < MOST_SLICES
-        or not all(isinstance(text, str) and _IS_VALUE.fullmatch(text) for text in value)
+        or not all(isinstance(text, str) and re.fullmatch(VALUE, text) for text in value)
         or len({*value, OTHER}) <= len(value)
     ):
         raise MetricError.of(
@@ -177,13 +174,13 @@ def _checked_pattern(where: str, pattern: object) -> str:
     if (
         isinstance(pattern, str)
         and len(pattern) <= _LONGEST_PATTERN
-        and _PATTERN.fullmatch(pattern)
+        and re.fullmatch(_PATTERN, pattern)
     ):
         try:
             re.compile(pattern, re.ASCII)
         except re.error as error:
             raise MetricError.about(where, f"{where} = {pattern!r}: {error}") from error
-        if len(_VARIES.findall(pattern)) <= _MOST_VARYING:
+        if len(re.findall(_VARIES, pattern)) <= _MOST_VARYING:
             return pattern
     raise MetricError.of(
         where,
