@@ -116,26 +116,6 @@ def test_each_period_draws_its_answer_and_its_cohort_anew(tmp_path, server, cloc
     assert telemetry.ledger().metrics[0].answers == 20
 
 
-@pytest.mark.usefixtures("clock")
-def test_answers_of_several_processes_are_settled_by_the_disk(tmp_path, server):
-    """Both have drawn an answer before either is stored; the loser's reports are drawn anew."""
-    one, other = (Telemetry(WEEKLY, server.url, tmp_path, batch_size=REPORTS) for _ in range(2))
-    for telemetry, value in ((one, "a"), (other, "b")):
-        with telemetry._recorder.changed:  # no thread brings anything to the disk
-            for _ in range(REPORTS):
-                telemetry.record("page", value)
-            assert telemetry.ledger().metrics[0].answers == 1
-    for telemetry in (one, other):
-        assert telemetry.flush(30)
-    for telemetry, value in ((one, "a"), (other, "b")):
-        for _ in range(REPORTS):
-            telemetry.record("page", value)
-        assert telemetry.flush(30)
-        telemetry.close()
-    assert len(set(answers(server.reports))) == 1
-    assert one.ledger().metrics[0].answers == 1
-
-
 @pytest.mark.parametrize("then", ["another report", "a restart"])
 def test_answer_of_a_period_that_is_over_is_on_no_disk(tmp_path, clock, then):
     registry = make_registry(make_metric("page", period_days=7), make_metric("other"))

@@ -17,7 +17,6 @@ from service.apps import NOWHERE, Gate, held_database, records_on_disk
 from service.posting import wait_until
 
 EPSILON = make_metric().epsilon_permanent
-ONCE = make_params(f=0.0, p=0.1, q=0.5)
 
 
 def own_threads() -> set[threading.Thread]:
@@ -137,18 +136,6 @@ def test_ledger_is_kept_across_starts(tmp_path):
     assert metric.epsilon == pytest.approx(each.epsilon_after(4) + each.epsilon_after(2))
 
 
-def test_cap_of_values_holds_across_starts_and_says_so(tmp_path, caplog):
-    registry = make_registry(make_metric(max_values=3))
-    for value in ("one", "two", "three", "four", "five", "one"):
-        telemetry = Telemetry(registry, NOWHERE, tmp_path)
-        telemetry.record("homepage", value)
-        telemetry.close(0)
-        assert telemetry.status().stale == (value in {"four", "five"})
-    assert telemetry.ledger().metrics[0].answers == 3
-    assert telemetry.ledger().metrics[0].reports == 6
-    assert caplog.text == ""
-
-
 def test_one_time_metric_is_sent_once_in_a_life(tmp_path):
     registry = make_registry(make_metric(params=make_params(f=0.0), one_time=True))
     with scripted_server() as server:
@@ -177,23 +164,6 @@ def test_two_processes_cannot_spend_the_same_budget_twice(tmp_path):
     assert len(server.reports) == 4
     assert (one.status().stale, other.status().stale) == (0, 1)
     assert other.ledger().metrics[0].answers == 2
-
-
-def test_explanation_adds_metrics_up(tmp_path):
-    registry = make_registry(make_metric(), make_metric("search"), lifetime_epsilon=50.0)
-    telemetry = Telemetry(registry, NOWHERE, tmp_path)
-    telemetry.record("homepage", "x")
-    text = telemetry.explain()
-    telemetry.close(0)
-    assert "homepage (version 1, string): What the tests ask. Asked by privacy@" in text
-    together = (
-        "as they are asked now: at most 6,560-fold (epsilon 8.79) if no answer changes, not bounded"
-    )
-    assert together in text
-    assert (
-        "Privacy budget used so far: at most 7.72-fold (epsilon 2.04), but not bounded for" in text
-    )
-    assert "Paid for: epsilon 4.39, of at most 50." in text
 
 
 def test_forgetting_leaves_nothing_and_says_what_was_spent(tmp_path):
@@ -340,22 +310,6 @@ def test_recording_a_one_time_metric_again_is_no_warning(tmp_path, caplog):
     assert max(record.levelno for record in caplog.records) < logging.WARNING
 
 
-def test_explanation_tells_what_changes_reveal(tmp_path):
-    registry = make_registry(
-        make_metric(),
-        make_metric("crash", period_days=30, max_periods=12),
-        make_metric("once", params=make_params(f=0.0), one_time=True),
-        make_metric("fixed", max_values=1),
-    )
-    text = Telemetry(registry, NOWHERE, tmp_path, consent=False).explain()
-    assert "not bounded, as that and when it changes shows" in text
-    assert "one answer for each of at most 12 periods of 30 days" in text
-    assert "all reports of one period: at most 81-fold (epsilon 4.39)" in text
-    assert f"(epsilon {12 * EPSILON:.3g}), in 12 periods" in text
-    assert "there is only one" in text
-    assert "with the first answer only" in text
-
-
 def test_batch_that_is_under_way_when_the_consent_is_withdrawn_is_not_sent_again(tmp_path):
     gate = Gate()
     with scripted_server(gate) as server, ThreadPoolExecutor(1) as pool:
@@ -401,15 +355,6 @@ def test_no_deletes_what_an_earlier_run_did_not_send_and_a_start_without_an_answ
     assert refused.status().dropped == {"consent withdrawn": 1}
     assert refused.ledger().epsilon > 0
     assert caplog.text == ""
-
-
-def test_ledger_is_empty_after_forgetting(tmp_path):
-    telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
-    telemetry.record("homepage", "x")
-    assert telemetry.ledger().epsilon > 0
-    telemetry.forget()
-    assert telemetry.ledger().epsilon == 0
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_recordings_that_race_with_a_withdrawal_leave_nothing(tmp_path):
@@ -462,14 +407,3 @@ def test_consent_does_not_revive_a_client_that_was_forgotten_elsewhere(tmp_path)
     for consent in (False, True):
         other.set_consent(consent)
     assert str(other.status().disabled).startswith("forgotten")
-
-
-def test_preview_says_that_a_periods_answer_is_fixed(tmp_path):
-    registry = make_registry(make_metric(period_days=7))
-    with Telemetry(registry, NOWHERE, tmp_path) as telemetry:
-        assert "already fixed" not in telemetry.preview("homepage", "a").words
-        telemetry.record("homepage", "a")
-        assert (
-            "this period's answer, which is already fixed"
-            in telemetry.preview("homepage", "b").words
-        )

@@ -12,7 +12,6 @@ from collections import UserString
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,17 +40,6 @@ def test_no_value_leaves_the_process(tmp_path):
     (request,) = server.received
     assert b"secret-project" not in request.body
     assert set(request.batch["reports"][0]) == {"metric", "version", "cohort", "bits"}
-
-
-def test_refused_batch_is_dropped_and_counted(tmp_path):
-    with scripted_server(lambda _: Answer(422)) as server:
-        telemetry = Telemetry(make_registry(), server.url, tmp_path)
-        telemetry.record("homepage", "x")
-        assert telemetry.flush()
-        wait_until(lambda: telemetry.status().dropped == {"refused by the collector": 1})
-        telemetry.close()
-    assert len(server.received) == 1
-    assert telemetry.status().delivered == 0
 
 
 def test_oldest_report_goes_when_the_disk_is_full(tmp_path):
@@ -445,28 +433,6 @@ def test_what_is_recorded_is_delivered(tmp_path):
     assert status.disabled is None
 
 
-def test_full_batch_is_sent_without_waiting(tmp_path):
-    with scripted_server() as server:
-        with Telemetry(make_registry(), server.url, tmp_path, batch_size=5) as telemetry:
-            record(telemetry, 11)
-            wait_until(lambda: telemetry.status().delivered >= 10)
-            assert all(5 <= len(r.batch["reports"]) < 10 for r in server.received)
-            assert telemetry.flush(20)
-        assert len(server.reports) == 11
-
-
-def test_small_batch_is_sent_when_its_time_has_come(tmp_path):
-    options: dict[str, Any] = {"batch_size": 5, "batch_seconds": 0.1}
-    with (
-        scripted_server() as server,
-        Telemetry(make_registry(), server.url, tmp_path, **options) as telemetry,
-    ):
-        record(telemetry, 7)
-        wait_until(lambda: telemetry.status().delivered == 7)
-        record(telemetry, 1)
-        wait_until(lambda: telemetry.status().delivered == 8)
-
-
 def test_batch_keeps_its_id_through_every_retry(tmp_path):
     answers = [Answer(503), Answer(0), Answer(200, b"captive portal"), Answer(201)]
     with (
@@ -497,14 +463,3 @@ def test_ingest_key_goes_with_each_batch_and_is_said_nowhere(tmp_path, caplog):
     assert caplog.text
     assert "zaphod" not in caplog.text + repr(said)
     assert b"zaphod" not in b"".join(bytes_on_disk(tmp_path))
-
-
-def test_last_error_tells_that_nobody_answers(tmp_path):
-    with Telemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
-        assert telemetry.status().last_error is None
-        record(telemetry, 1)
-        telemetry.flush(0.5)
-        wait_until(lambda: telemetry.status().last_error is not None)
-        error = telemetry.status().last_error
-    assert error is not None
-    assert (error.kind, error.status) == ("connection", None)

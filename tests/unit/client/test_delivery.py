@@ -239,18 +239,6 @@ def test_any_word_from_the_collector_ends_the_back_off(desk, answer):
     assert desk.delay_after(UNREACHABLE) == pytest.approx(1.0)
 
 
-def test_failed_attempt_keeps_the_batch_as_it_is(desk):
-    desk.spool(1, 2, 3, 4, 5)
-    batches = set()
-    for _ in range(5):
-        batch = desk.batch()
-        batches.add(batch.batch)
-        assert desk.settle(batch, FAILED) == {}
-        desk.spool(6)
-        desk.now += desk.wait()
-    assert len(batches) == 1
-
-
 @pytest.mark.parametrize("chance", [0.0, 0.5, NEARLY_ONE])
 def test_retry_after_is_the_least_that_is_waited(desk, chance):
     desk.chance = chance

@@ -1,9 +1,5 @@
 """The encoder's law in structure: what depends on what. Frequencies are in tests/statistical."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from factories import make_metric, make_params, make_secret, report_bits, seeded_stream
@@ -11,64 +7,6 @@ from hubbub.client import Encoder, StateError
 from hubbub.protocol import bloom_bits
 
 BITS = bloom_bits("example.com", 3, make_params())
-
-IN_ANOTHER_PROCESS = """
-import sys
-sys.path.insert(0, {tests!r})
-from factories import make_metric, make_secret
-from hubbub.client import Encoder
-encoder = Encoder(make_metric(), make_secret(1))
-print(encoder.cohort, encoder.permanent_response({bits}).bits)
-"""
-
-
-def permanent(client: int = 1, **changes: object) -> int:
-    metric = make_metric(**changes)  # type: ignore[arg-type]
-    return Encoder(metric, make_secret(client)).permanent_response(BITS).bits
-
-
-def test_permanent_response_is_the_same_in_every_process(request):
-    tests = str(request.config.rootpath / "tests")
-    script = IN_ANOTHER_PROCESS.format(tests=tests, bits=BITS)
-    for hash_seed in ("0", "1"):
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=os.environ | {"PYTHONHASHSEED": hash_seed},
-        )
-        cohort, bits = map(int, done.stdout.split())
-        assert cohort == Encoder(make_metric(), make_secret(1)).cohort
-        assert bits == permanent()
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"client": 2},
-        {"name": "search"},
-        {"version": 2},
-        {"application": "com.example.mail"},
-    ],
-    ids=str,
-)
-def test_permanent_responses_of_two_domains_differ(other):
-    """128 bits flipped with 1/4 each: P(two independent responses agree) = (10/16)^128 < 1e-26."""
-    assert permanent(**other) != permanent()
-
-
-def test_moving_a_letter_from_metric_to_application_changes_the_domain():
-    one = permanent(application="com.example.a", name="bc")
-    other = permanent(application="com.example.ab", name="c")
-    assert one != other
-
-
-def test_permanent_responses_to_two_values_differ():
-    encoder = Encoder(make_metric(), make_secret())
-    other = bloom_bits("example.org", 3, make_params())
-    noise = encoder.permanent_response(BITS).bits ^ BITS
-    assert encoder.permanent_response(other).bits ^ other != noise
 
 
 def test_without_permanent_noise_the_permanent_response_is_the_filter():

@@ -87,17 +87,6 @@ def test_batch_that_would_be_too_large_for_a_collector_is_split(tmp_path):
     assert sorted(numbers) == list(range(6_000))
 
 
-def test_batches_are_never_larger_than_was_asked(tmp_path):
-    with opened(tmp_path) as outbox:
-        put(tmp_path, *range(25))
-        sizes = []
-        for _ in range(3):
-            batch = must_hold(outbox, most=10)
-            sizes.append(batch.reports)
-            remove(outbox, batch)
-        assert sizes == [10, 10, 5]
-
-
 def test_batch_that_is_put_back_is_byte_for_byte_the_same(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1, 2, 3)
@@ -248,15 +237,6 @@ def test_beyond_the_cap_the_oldest_are_dropped_and_counted(tmp_path):
             remove(outbox, batch)
         assert 0 < len(kept) < 10
         assert sorted(kept) == list(range(10 - len(kept), 10))
-
-
-def test_trimming_below_the_cap_drops_nothing(tmp_path):
-    with opened(tmp_path) as outbox:
-        put(tmp_path, *range(100))
-        make_batches(outbox, 50)
-        outbox.trim(0.0)
-        assert outbox.waiting() == 100
-        assert outbox.dropped == {}
 
 
 def test_trimmed_outbox_is_no_larger_than_its_cap(tmp_path):

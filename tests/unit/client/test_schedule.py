@@ -38,25 +38,6 @@ def test_two_periods_begin_on_independent_days():
     assert sum((pairs[d, e] - expected) ** 2 / expected for d in range(5) for e in range(5)) < 87
 
 
-def test_versions_share_their_days_and_metrics_do_not():
-    clients = range(40)
-    days = [days_of(ONCE, client) for client in clients]
-    assert [days_of(ONCE._replace(version=2), client) for client in clients] == days
-    assert [days_of(ONCE._replace(name="page"), client) for client in clients] != days
-
-
-def test_metrics_of_a_group_share_their_days():
-    one, other = (ONCE._replace(name=name, group="mood") for name in ("a", "b"))
-    assert [days_of(one, client) for client in range(20)] == [
-        days_of(other, client) for client in range(20)
-    ]
-
-
-def test_periods_of_a_permanent_response_are_those_of_the_calendar():
-    monthly = make_metric(period_days=30)
-    assert {days_of(monthly, client) for client in range(20)} == {(0, 0, 0, 0)}
-
-
 @given(day=st.integers(-100, 40_000), client=st.integers(0, 30))
 def test_a_period_lasts_until_the_next_begins(day, client):
     secret = make_secret(client)
