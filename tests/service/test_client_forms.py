@@ -1,6 +1,5 @@
 """Which form batches are sent in: compact, or JSON where that isn't understood; none is lost."""
 
-import gzip
 import json
 import random
 from collections import Counter
@@ -127,18 +126,3 @@ def test_order_of_a_compact_body_does_not_depend_on_that_of_the_reports():
     first, second = server.received
     assert first.body == second.body
     assert counted(first.batch["reports"]) == counted(reports_of(batch))
-
-
-def test_noise_is_sent_as_it_is_and_compressed_where_that_saves_a_quarter():
-    chance = random.Random(1)  # noqa: S311
-    noise, zeros = (
-        Batch(tuple(make_report(HOMEPAGE, cohort=1, bits=bits) for bits in some))
-        for some in ([chance.getrandbits(128) for _ in range(200)], [0] * 200)
-    )
-    with scripted_server() as server:
-        for batch in (noise, zeros):
-            HttpSender(server.url).send(batch)
-    first, second = server.received
-    assert "Content-Encoding" not in first.headers
-    assert second.headers["Content-Encoding"] == "gzip"
-    assert len(gzip.decompress(second.body)) == len(first.body)

@@ -4,7 +4,6 @@ import ast
 import contextlib
 import datetime as dt
 import functools
-import gzip
 import os
 import socket
 import ssl
@@ -36,7 +35,6 @@ from hubbub.protocol import MEDIA_TYPE, batch_to_compact
 
 DELIVERED, RETRY, REFUSED = Outcome.DELIVERED, Outcome.RETRY, Outcome.REFUSED
 BATCH = Batch((make_report(bits=2**128 - 2),))
-LARGE = Batch(tuple(make_report() for _ in range(200)))  # and worth to be compressed
 LONG = 20.0  # seconds: far more than a bound of 1 s takes on a busy machine, far less than a drip
 assert LONG < DRIP_SECONDS / 2
 
@@ -221,17 +219,6 @@ def test_ingest_key_does_not_follow_a_redirect():
     assert other.received == []
 
 
-def test_large_body_is_compressed_and_a_small_one_is_not():
-    with scripted_server() as server:
-        HttpSender(server.url).send(BATCH)
-        HttpSender(server.url).send(LARGE)
-    first, second = server.received
-    assert first.body == batch_to_compact(BATCH)
-    assert "Content-Encoding" not in first.headers
-    assert gzip.decompress(second.body) == batch_to_compact(LARGE)
-    assert second.headers["Content-Encoding"] == "gzip"
-
-
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
@@ -307,7 +294,7 @@ def test_importing_the_transport_imports_no_network_and_sending_imports_nothing_
 import sys
 from hubbub.client.transport import HttpSender
 from hubbub.protocol.wire import Batch, Report
-early = sorted({"ssl", "socket", "http.client", "urllib.request", "gzip"} & sys.modules.keys())
+early = sorted({"ssl", "socket", "http.client", "urllib.request"} & sys.modules.keys())
 sender = HttpSender(sys.argv[1], timeout=30.0)
 sender.prepare()
 prepared = set(sys.modules)

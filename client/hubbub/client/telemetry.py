@@ -29,7 +29,7 @@ from hubbub.client.recorder import CLOSED, FORGOTTEN, WITHDRAWN, Recorder, log
 from hubbub.protocol.errors import OtherApplicationError, StateError, UnavailableError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry
-from hubbub.protocol.wire import Batch, Report
+from hubbub.protocol.wire import MEDIA_TYPE, Batch, Report, batch_to_compact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -297,7 +297,6 @@ class BaseTelemetry:
             recorder.open(os.urandom(SECRET_BYTES), Account(self._registry))
         # The report by `record`'s own code, and whether it would be sent.
         report, decision = recorder.preview(metric, value)
-        request = self._sender.compact_request(Batch((report,)))
         entry_metric = self._registry[metric]
         refusal = self._recorder.disabled or self._recorder.unavailable or decision.refusal or None
         if refusal is None and is_reported_today(self._folder, self._registry, metric):
@@ -305,8 +304,8 @@ class BaseTelemetry:
         stale = decision.verdict is Verdict.STALE
         return Preview(
             report=report,
-            media_type=request.headers["Content-Type"],
-            body=request.data,
+            media_type=MEDIA_TYPE,
+            body=batch_to_compact(Batch((report,))),
             words=explanations.describe_preview(entry_metric, report, refusal, decision.verdict),
             refusal=refusal,
             stale=stale,

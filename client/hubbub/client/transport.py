@@ -27,9 +27,6 @@ SWITCH_HEADERS = {"User-Agent": "hubbub", "Accept-Encoding": "identity"}
 SWITCH_BYTES = 65_537  # one more than any switch has: what is longer is malformed
 MAX_ANSWER = 1_048_576  # a 422 may name every report of a large batch
 _JSON = "application/json"
-_COMPRESS_ABOVE = 1024  # less fits into one packet anyway
-_WORTH_COMPRESSING = 0.75
-"""Noise hardly shrinks: a compact body is compressed only if this part of it remains at most."""
 _LONGEST_DETAIL = 200  # characters of a foreign answer in a log: its first sentence
 _KEY_STATUSES = frozenset({401, 403})
 """Unauthorized, forbidden: RFC 9110, sections 15.5.2 and 15.5.4."""
@@ -111,13 +108,6 @@ def check_ingest_key(key: str | None) -> None:
     """Raise ValueError, without the key, if it can't be a bearer token (RFC 6750, 2.1)."""
     if key is not None and not (isinstance(key, str) and _BEARER_TOKEN.fullmatch(key)):
         raise ValueError("ingest_key: must be letters, digits and -._~+/ alone, and = at the end")
-
-
-class BatchRequest(NamedTuple):
-    """The bytes and headers of a batch."""
-
-    data: bytes
-    headers: dict[str, str]  # nothing about the machine
 
 
 def classify_response(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
@@ -242,13 +232,13 @@ class HttpSender:
 
     def send(self, batch: Batch) -> Answer:
         """Try once; never raises for anything that the network or the server does."""
-        answer = self._post(self.compact_request(batch))
+        from hubbub.protocol import wire
+
+        answer = self._post(wire.batch_to_compact(batch), wire.MEDIA_TYPE)
         status = None if answer.error is None else answer.error.status
         # Firewalls may know less than the collector behind them. The next batch is compact again.
         if answer.outcome is Outcome.REFUSED and status in _UNKNOWN_FORM_STATUSES:
-            from hubbub.protocol.wire import batch_to_json
-
-            answer = self._post(self._request(batch_to_json(batch), _JSON))
+            answer = self._post(wire.batch_to_json(batch), _JSON)
         return answer
 
     def fetch(self, address: str) -> bytes | Answer:
@@ -262,25 +252,8 @@ class HttpSender:
         error = DeliveryFailure(*_explain(status, headers, {}), status, time.time())
         return Answer(Outcome.RETRY, error=error)
 
-    def compact_request(self, batch: Batch) -> BatchRequest:
-        """Return the request that delivers a batch, whose reports are in ascending order."""
-        from hubbub.protocol import wire
-
-        return self._request(wire.batch_to_compact(batch), wire.MEDIA_TYPE, _WORTH_COMPRESSING)
-
-    def _request(self, data: bytes, media_type: str, worth: float = 1.0) -> BatchRequest:
-        """Return a request, compressed if at most this part of the body remains."""
-        headers = {"Content-Type": media_type, **self._headers}
-        if len(data) > _COMPRESS_ABOVE:
-            import gzip
-
-            compressed = gzip.compress(data, mtime=0)
-            if len(compressed) <= worth * len(data):
-                return BatchRequest(compressed, headers | {"Content-Encoding": "gzip"})
-        return BatchRequest(data, headers)
-
-    def _post(self, request: BatchRequest) -> Answer:
-        got = self._exchange(self._url, request.headers, request.data)
+    def _post(self, data: bytes, media_type: str) -> Answer:
+        got = self._exchange(self._url, {"Content-Type": media_type, **self._headers}, data)
         return got if isinstance(got, Answer) else classify_response(*got, time.time())
 
     def _exchange(
@@ -315,7 +288,6 @@ class HttpSender:
         if self._opener is None:
             import email.utils  # noqa: F401
             import encodings.idna  # noqa: F401
-            import gzip  # noqa: F401
             import json  # noqa: F401
 
             import hubbub.protocol.wire  # noqa: F401

@@ -1,9 +1,9 @@
 """Decode reports by metric type: one class per type, found by the type's name.
 
 `hubbub.protocol.metric_types` turns values into bits; a `TypeDecoder` turns reports into
-estimates, and states what is special about the type's privacy. Names of `inference` and `reporting` are looked up when a type needs them, so
-that nobody waits for another type's mathematics. Invariant: nothing else in the decoder asks which
-type a metric has.
+estimates, and states what is special about the type's privacy. Names of `inference` and `reporting`
+are looked up when a type needs them, so that nobody waits for another type's mathematics.
+Invariant: nothing else in the decoder asks which type a metric has.
 """
 
 from __future__ import annotations
