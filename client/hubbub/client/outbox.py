@@ -537,13 +537,9 @@ class Outbox:
         if surplus <= 0 and (oldest is None or oldest >= earliest):
             return
         leased = self._leased(connection, now)
-        query = f"SELECT id, batch, created, {_SIZE}, metric, version FROM reports ORDER BY id"  # noqa: S608
-        # Reports that the collector doesn't know make room for those that it does.
-        rows = sorted(
-            connection.execute(query), key=lambda row: not self._is_put_off(row[4], row[5], now)
-        )
+        query = f"SELECT id, batch, created, {_SIZE} FROM reports ORDER BY id"  # noqa: S608
         dropped = []
-        for row, batch, created, size, *_ in rows:
+        for row, batch, created, size in connection.execute(query):
             is_old = created < earliest
             if batch in leased or not (is_old or surplus > 0):
                 continue

@@ -294,15 +294,11 @@ export function dropOff(outbox, isOff, now) {
  */
 export function trim(outbox, { maxWaiting, maxOutboxBytes }, now) {
   const tooOld = keepOnly(outbox, (_, holder) => isLeased(holder, now) || dayOf(now) - holder.day < LONGEST_DAYS);
-  // What the collector doesn't know makes room for what it does.
-  const resting = outbox.batches.filter((batch) => isResting(batch, now));
-  const isHeld = heldBy(resting);
-  const held = outbox.spool.filter(({ report }) => isHeld(report));
-  const all = new Set([...held, ...resting, ...outbox.batches, ...outbox.spool]);
+  const all = [...outbox.batches, ...outbox.spool];
   const reportsIn = (/** @type {Holder} */ holder) => ("reports" in holder ? holder.reports : [holder.report]);
   const bytesOf = (/** @type {Holder} */ holder) => sum(reportsIn(holder).map(reportSize));
   let reports = countsOf(outbox).waiting;
-  let bytes = sum([...all].map(bytesOf));
+  let bytes = sum(all.map(bytesOf));
   const gone = new Set();
   for (const holder of all) {
     if (reports <= maxWaiting && bytes <= maxOutboxBytes) break;

@@ -27,18 +27,6 @@ test("the permanent response is the same for life, and no report is", () => {
   assert.equal(new Set(reports).size, 50);
 });
 
-test("another secret, metric, version or application gives another permanent response", () => {
-  const m = 1;
-  const all = [
-    permanentOf({ m }),
-    permanentOf({ m }, buildSecret(1)),
-    permanentOf({ m, name: "search" }),
-    permanentOf({ m, version: 2 }),
-    permanentOf({ m, application: "com.example.editor" }),
-  ];
-  assert.equal(new Set(all).size, all.length);
-});
-
 test("without permanent noise the true bits go on, without instantaneous noise the permanent", () => {
   const bare = new Encoder(buildMetric({ mode: "one-time", f: 0 }), buildSecret());
   const filter = bare.filter("example.com");

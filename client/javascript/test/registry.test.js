@@ -168,32 +168,3 @@ test("a lifetime budget is a number above 0, and may be less than what could be 
     assert.throws(() => makeRegistry(registry(budget)), /^MetricError: lifetime_epsilon = .*: must be/);
   }
 });
-
-test("a one-time metric without p and q leaves out the second response", () => {
-  const { p, q, ...crashed } = makeEntry({ type: "boolean", mode: "one-time" });
-  const { params } = makeRegistry({ application: "a", metrics: { crashed } }).metrics.get("crashed");
-  assert.deepEqual([params.p, params.q], [0, 1]);
-});
-
-test("a one-time metric without f leaves out the permanent response", () => {
-  const fields = { mode: "one-time", f: undefined };
-  assert.deepEqual(buildMetric(fields).params, buildMetric({ ...fields, f: 0 }).params);
-  const noNoise = { ...fields, p: undefined, q: undefined };
-  assert.throws(() => buildMetric(noNoise), /^MetricError: metrics\.homepage\.p/);
-});
-
-test("caps have defaults, and a one-time metric has one answer", () => {
-  assert.equal(buildMetric().maxAnswers, 100);
-  assert.equal(buildMetric({ max_values: 7 }).maxAnswers, 7);
-  assert.equal(buildMetric({ mode: "one-time", f: 0, max_values: 7 }).maxAnswers, 1);
-  const { periodDays, maxAnswers, memory } = buildMetric(PERIOD);
-  assert.deepEqual([memory, periodDays, maxAnswers], ["period", 7, 100]);
-  assert.equal(buildMetric({ ...PERIOD, max_periods: 2 ** 31 - 1 }).maxAnswers, 2 ** 31 - 1);
-  assert.equal(buildMetric({ memory: "value" }).memory, "value");
-});
-
-test("the price of an answer is epsilon_permanent, and of a one-time report epsilon_report", () => {
-  const [usual, once] = [buildMetric(), buildMetric({ mode: "one-time", f: 0 })];
-  assert.equal(usual.price, usual.epsilonPermanent);
-  assert.equal(once.price, once.epsilonReport);
-});

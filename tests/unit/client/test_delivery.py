@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hubbub.client.delivery import DeliveryLoop, DeliverySettings, Fetch, system_chance
 from hubbub.client.ledger import Account
-from hubbub.client.outbox import NO_ROOM, TOO_OLD, LeasedBatch, Outbox
+from hubbub.client.outbox import TOO_OLD, LeasedBatch, Outbox
 from hubbub.client.recorder import WITHDRAWN, Recorder
 from hubbub.client.transport import Answer, Outcome, classify_response, failure, refusal_reason
 from parameters import examples
@@ -26,7 +26,6 @@ from unit.client.outboxes import (
     id_in,
     make_batches,
     numbers_in,
-    numbers_on_disk,
     opened,
     put,
 )
@@ -359,20 +358,6 @@ def test_batches_that_were_made_before_are_relieved_of_what_must_wait(desk, tmp_
         desk.settle(batch, DELIVERED)
     assert desk.wait(at_once=True) > 0
     assert desk.outbox.waiting() == 2
-
-
-def test_unknown_reports_make_room_for_known_ones(tmp_path):
-    with opened(tmp_path, 20 * (48 + len("homepage") + 18)) as outbox:
-        desk = Desk(tmp_path, outbox, batch_size=5, seconds=60.0)
-        put_mood(desk, tmp_path, *range(101, 106))
-        desk.answer(unknown("mood"))
-        desk.spool(*range(1, 15))
-        put_mood(desk, tmp_path, *range(106, 130))
-        desk.now += 0.1
-        outbox.trim(desk.now)
-        left = {number for number in numbers_on_disk(tmp_path) if number < 100}
-        assert left == set(range(1, 15))
-        assert set(outbox.dropped) == {NO_ROOM}
 
 
 def test_flush_tries_unknown_metrics_again(desk, tmp_path):
