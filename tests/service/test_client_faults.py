@@ -10,7 +10,7 @@ import pytest
 
 from factories import make_metric, make_params, make_registry
 from http_servers import Answer, scripted_server
-from hubbub.client import AsyncTelemetry, Telemetry
+from hubbub.client import AsyncTelemetry, Registry, StateError, Telemetry
 from service.apps import NOWHERE, App, contents_by_id, held_database
 from service.posting import wait_until
 
@@ -266,6 +266,16 @@ def test_state_of_another_user_turns_the_client_off_with_a_reason(tmp_path):
     (tmp_path / "secret").chmod(0o644)
     with Telemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
         assert "its mode is 644" in str(telemetry.status().disabled)
+
+
+def test_another_applications_state_turns_the_client_off_and_is_not_forgotten(tmp_path):
+    Telemetry(make_registry(), NOWHERE, tmp_path).close(0)
+    metrics = make_registry()
+    other = Telemetry(Registry("com.example.other", metrics), NOWHERE, tmp_path)
+    assert "give each a state_dir of its own" in str(other.status().disabled)
+    with pytest.raises(StateError, match="is the state of the application"):
+        other.forget()
+    assert Telemetry(metrics, NOWHERE, tmp_path).status().disabled is None
 
 
 def test_threads_of_a_closed_client_end(tmp_path):

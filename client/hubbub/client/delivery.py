@@ -44,7 +44,7 @@ from hubbub.client.state import (
     save_account,
 )
 from hubbub.client.transport import Answer, DeliveryFailure, Outcome, refusal_reason
-from hubbub.protocol.errors import OtherApplicationError, StateError, SwitchError, UnavailableError
+from hubbub.protocol.errors import StateError, SwitchError, UnavailableError
 
 if TYPE_CHECKING:
     from hubbub.protocol.switch import VerifyKey
@@ -194,8 +194,7 @@ class DeliveryLoop:
     def open_state(self, *, raises: bool = False) -> None:
         """Open the state, or note why that is impossible, for good or for now.
 
-        Raises `OtherApplicationError` if it is another application's, which only the app's author
-        can mend. `raises`: raise other trouble, too, unless another process is using the state.
+        `raises`: raise it, too, unless another process is using the state.
         """
         try:
             self._take_over(self._open_state(SHORT_PATIENCE))
@@ -204,7 +203,7 @@ class DeliveryLoop:
                 self.recorder.obey(outbox.load_switch())
         except StateError as error:
             self.recorder.disable(str(error))
-            if raises or isinstance(error, OtherApplicationError):
+            if raises:
                 raise
         except UnavailableError as error:
             self.note_unavailable(error)

@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, Self, TypeVar
 
@@ -26,7 +26,7 @@ from hubbub.client.encoder import SECRET_BYTES
 from hubbub.client.forks import ORPHANED, after_fork, is_orphaned, no_fork, notice_fork
 from hubbub.client.ledger import REPORTED_TODAY, Account, Spending, Verdict
 from hubbub.client.recorder import CLOSED, FORGOTTEN, WITHDRAWN, Recorder, log
-from hubbub.protocol.errors import OtherApplicationError, StateError, UnavailableError
+from hubbub.protocol.errors import StateError, UnavailableError
 from hubbub.protocol.metric_types.base import Value
 from hubbub.protocol.registry import Registry
 from hubbub.protocol.wire import MEDIA_TYPE, Batch, Report, batch_to_compact
@@ -346,8 +346,7 @@ class BaseTelemetry:
                 delivery.discard_unsent()
             recorder.disabled = None
             if recorder.secret is None:
-                with suppress(OtherApplicationError):  # which is known and logged by now
-                    delivery.open_state(raises=self._development)
+                delivery.open_state(raises=self._development)
             delivery.retry()
             if delivery.on_disk and not recorder.disabled:
                 self._start()
@@ -559,12 +558,11 @@ class Telemetry(BaseTelemetry):  # its constructor is the base's: numpydoc ignor
     ------
     MetricError, SwitchError, ValueError
         At construction only, for a registry or argument that can't work.
-    OtherApplicationError
-        At construction, if the state directory is another application's: they would report each
-        other's answers. Without `development` other trouble with the state doesn't raise: if it is
-        damaged, or its directory can't be one, the object is disabled and `status().disabled` says
-        why; if it can't be used for now (a full disk, too many open files, no permission), it is
-        tried again until it can.
+    StateError, UnavailableError
+        At construction with `development` only. Otherwise trouble with the state doesn't raise: if
+        it is damaged, another application's, or its directory can't be one, the object is disabled
+        and `status().disabled` says why; if it can't be used for now (a full disk, too many open
+        files, no permission), it is tried again until it can.
 
     Examples
     --------
