@@ -161,18 +161,10 @@ class DeliveryLoop:
             self._quiet_at = seen
             self.recorder.notify()
 
-    def has_work(self) -> bool:
-        """Whether there is a reason to store."""
-        return bool(self.recorder.pending) or self.withdrawn or self.closed
-
     def is_time_to_store(self) -> bool:
         """Whether to store without waiting for more recordings."""
         is_full = len(self.recorder.pending) >= self.settings.batch_size
         return is_full or self.is_flushing or self.withdrawn or self.closed
-
-    def may_send(self) -> bool:
-        """Whether anything may be sent at all."""
-        return not (self.recorder.disabled or self.withdrawn)
 
     def is_time_to_send(self, seen: int) -> bool:
         """Whether to look again, though the time to wait isn't over."""

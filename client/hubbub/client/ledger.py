@@ -185,7 +185,14 @@ class ClientLedger:
         if known:
             return Verdict.AGAIN, ""
         # A new answer: another value than the last one, or one at a time of its own.
-        used_up = self._count_of_cap(rules) >= rules.max_answers
+        # `max_periods` holds for the metric's name and its group, over all versions. Only first
+        # answers count, which follow from times; others would make silence depend on values.
+        if rules.memory == "value":
+            admitted = self._answers[answer[:2]]
+        else:
+            names = self._registry.shares_periods(rules)
+            admitted = sum(self._first_answers[name] for name in names)
+        used_up = admitted >= rules.max_answers
         if answered and rules.memory == "value":  # another value than the last one
             changes, total = self._changed + rules.price, self._first + self._changed + rules.price
             over_part = changes > self._for_changes * _TOLERANCE
@@ -196,16 +203,6 @@ class ClientLedger:
         if self._first + rules.price > self._for_first * _TOLERANCE:
             return Verdict.REFUSED, OVER_BUDGET
         return Verdict.NEW, ""
-
-    def _count_of_cap(self, metric: Metric) -> int:
-        """Return how many answers count against a metric's `max_values` or `max_periods`.
-
-        `max_periods` holds for the metric's name and its group, over all versions. Only first
-        answers count, which follow from times; further values would make silence depend on values.
-        """
-        if metric.memory == "value":
-            return self._answers[metric.name, metric.version]
-        return sum(self._first_answers[name] for name in self._registry.shares_periods(metric))
 
     def add(self, answer: AnswerKey, *, answered: bool) -> None:
         """Enter a report of an answer that is admitted, or by this call (see `judge`)."""

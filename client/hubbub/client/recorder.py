@@ -40,7 +40,7 @@ from hubbub.protocol.errors import (
     UnknownMetricError,
 )
 from hubbub.protocol.metric_types.base import Value
-from hubbub.protocol.metrics import SECONDS_A_DAY, Metric
+from hubbub.protocol.metrics import SECONDS_A_DAY
 from hubbub.protocol.registry import Group, Registry
 from hubbub.protocol.wire import Report
 
@@ -73,7 +73,7 @@ class _PreparedMetric(NamedTuple):
     """The state of a metric that `record` needs."""
 
     encoder: Encoder
-    ends: float
+    ends: float  # its last day, in seconds since the epoch
     group: Group | None
 
 
@@ -125,7 +125,7 @@ class Recorder:
         metrics = {
             name: _PreparedMetric(
                 Encoder(metric, secret),
-                _end_of_day(metric),
+                (metric.expires.toordinal() - _EPOCH + 1.0) * SECONDS_A_DAY,
                 self.registry.groups.get(metric.group),
             )
             for name, metric in self.registry.items()
@@ -297,28 +297,35 @@ class Recorder:
         """
         prepared, now = self._prepared(metric), time.time()
         encoder = prepared.encoder
-        if encoder.metric.memory == "period":
+        asked = encoder.metric
+        period, begins, end_day, digest = None, True, None, b""
+        if asked.memory == "period":
             encoder.check(value)
-            recording = _undrawn(encoder, now, at_once=self.answers_all or not self.waits)
+            response, period = _UNDRAWN, encoder.period(now)  # its number is given when admitted
+            end_day = period.end_day
+            at_once = self.answers_all or not self.waits
+            begins = at_once or period.first_day == now // SECONDS_A_DAY
         else:
-            recording = Recording(_response_of(encoder, encoder.true_bits(value)), now)
-        # First what no account is asked for: the metric's last day, its group, the switch.
-        own = recording.own
+            bits = encoder.true_bits(value)
+            response = encoder.permanent_response(bits)
+            # A one-time metric has one answer, whatever it is; so nothing of the value is kept.
+            if not asked.one_time:
+                digest = encoder.value_digest(bits)
+        own = CachedResponse(AnswerKey(asked.name, asked.version, digest), response, end_day)
+        recording = Recording(own, now, period, begins)
+        # First what no account is asked for: the metric's last day, the switch, its group.
         if now >= prepared.ends:
             return recording, Decision(Verdict.REFUSED, own, EXPIRED)
         why = self._switch.refusal(*recording.key)
-        if not self._is_chosen(prepared, recording.period.number if recording.period else 0):
-            return recording, Decision(Verdict.REFUSED, own, why or NOT_CHOSEN)
+        if prepared.group and self.secret and not self.answers_all:
+            number = period.number if period else 0
+            mine = chosen(prepared.group, asked.application, self.secret, number)
+            if asked.name != mine:
+                return recording, Decision(Verdict.REFUSED, own, why or NOT_CHOSEN)
         if why:
-            waits = why == NOT_SAMPLED and account.is_new_to(encoder.metric)
+            waits = why == NOT_SAMPLED and account.is_new_to(asked)
             return recording, Decision(Verdict.WAITS if waits else Verdict.REFUSED, own, why)
         return recording, account.decide(recording)
-
-    def _is_chosen(self, prepared: _PreparedMetric, period: int) -> bool:
-        metric = prepared.encoder.metric
-        if prepared.group is None or self.answers_all or self.secret is None:
-            return True
-        return metric.name == chosen(prepared.group, metric.application, self.secret, period)
 
     def _account_with_pending(self) -> Account:
         with self.changed:
@@ -357,22 +364,3 @@ def log(level: str, message: str) -> None:
         import logging  # every `Telemetry` has done so at construction, so this waits for nothing
 
         logging.getLogger("hubbub.client").log(getattr(logging, level), message)
-
-
-def _undrawn(encoder: Encoder, now: float, *, at_once: bool = False) -> Recording:
-    period = encoder.period(now)
-    key = AnswerKey(encoder.metric.name, encoder.metric.version, b"")  # numbered when admitted
-    begins = at_once or period.first_day == now // SECONDS_A_DAY
-    return Recording(CachedResponse(key, _UNDRAWN, period.end_day), now, period, begins)
-
-
-def _response_of(encoder: Encoder, bits: int) -> CachedResponse:
-    metric = encoder.metric
-    # A one-time metric has one answer, whatever it is; so nothing of the value is kept.
-    digest = b"" if metric.one_time else encoder.value_digest(bits)
-    key = AnswerKey(metric.name, metric.version, digest)
-    return CachedResponse(key, encoder.permanent_response(bits))
-
-
-def _end_of_day(metric: Metric) -> float:
-    return float((metric.expires.toordinal() - _EPOCH + 1) * SECONDS_A_DAY)

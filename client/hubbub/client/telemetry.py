@@ -451,7 +451,7 @@ class BaseTelemetry:
         """Store reports until closed (one thread)."""
         delivery = self._delivery
         while True:
-            self._wait(delivery.has_work)
+            self._wait(lambda: self._recorder.pending or delivery.withdrawn or delivery.closed)
             self._wait(delivery.is_time_to_store, SPOOL_SECONDS)
             done = delivery.store(outbox) is not None
             has_more = bool(self._recorder.pending) or delivery.withdrawn
@@ -462,17 +462,17 @@ class BaseTelemetry:
 
     def _send(self, outbox: Outbox) -> None:
         """Bring batches to the collector until closed (another thread)."""
-        while not self._delivery.closed:
+        delivery, recorder = self._delivery, self._recorder
+        while not delivery.closed:
             # Before the disk is read, or a report would be overlooked.
-            seen = self._delivery.changes
-            seconds = IDLE_SECONDS
-            if self._delivery.may_send():
+            seen, seconds = delivery.changes, IDLE_SECONDS
+            if not (recorder.disabled or delivery.withdrawn):
                 try:
                     seconds = self._send_once(outbox, seen)
                 except UnavailableError:
-                    seconds = self._delivery.RETRY_DISK_SECONDS
+                    seconds = delivery.RETRY_DISK_SECONDS
             if seconds:
-                self._wait(partial(self._delivery.is_time_to_send, seen), seconds)
+                self._wait(partial(delivery.is_time_to_send, seen), seconds)
 
     def _send_once(self, outbox: Outbox, seen: int) -> float:
         """Send a batch or ask for the switch, if that is due; return seconds until the next."""
@@ -495,7 +495,7 @@ class BaseTelemetry:
             delivery.end_sending(seen)
         return 0.0
 
-    def _wait(self, until: Callable[[], bool], seconds: float | None = None) -> None:
+    def _wait(self, until: Callable[[], object], seconds: float | None = None) -> None:
         with self._recorder.changed:
             self._recorder.changed.wait_for(until, seconds)
 

@@ -104,12 +104,6 @@ def is_in_the_clear(address: str) -> bool:
     return parts.scheme == "http" and not is_local and not _LOOPBACK.fullmatch(host)
 
 
-def check_ingest_key(key: str | None) -> None:
-    """Raise ValueError, without the key, if it can't be a bearer token (RFC 6750, 2.1)."""
-    if key is not None and not (isinstance(key, str) and _BEARER_TOKEN.fullmatch(key)):
-        raise ValueError("ingest_key: must be letters, digits and -._~+/ alone, and = at the end")
-
-
 def classify_response(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
     """Return what an HTTP answer means; `now`: seconds since the epoch."""
     document = _json_object(body)
@@ -219,9 +213,13 @@ class HttpSender:
         ingest_key: str | None = None,
     ) -> None:
         self._url = check_endpoint(endpoint)
-        check_ingest_key(ingest_key)
         self._headers = {"User-Agent": "hubbub"}
         if ingest_key is not None:
+            # A bearer token (RFC 6750, 2.1); the message doesn't quote it.
+            if not (isinstance(ingest_key, str) and _BEARER_TOKEN.fullmatch(ingest_key)):
+                raise ValueError(
+                    "ingest_key: must be letters, digits and -._~+/ alone, and = at the end"
+                )
             self._headers["Authorization"] = f"Bearer {ingest_key}"
         self._timeout = timeout
         self._opener: OpenerDirector | None = None
