@@ -3,8 +3,6 @@ import { test } from "node:test";
 
 import { randomBytes } from "../src/coins.js";
 import { Encoder } from "../src/encoder.js";
-import { RandomnessError } from "../src/errors.js";
-import { replaceGlobal } from "../testing/collecting.js";
 import { buildMetric, buildSecret } from "../testing/making.js";
 
 test("more bytes than one call of the system gives are drawn in several", () => {
@@ -12,13 +10,6 @@ test("more bytes than one call of the system gives are drawn in several", () => 
   for (let at = 0; at < bytes.length; at += 50_000) {
     assert.ok(bytes.subarray(at, at + 50_000).some((byte) => byte !== 0));
   }
-});
-
-test("without a system generator there is a clear error, and no report", (t) => {
-  replaceGlobal(t, "crypto", undefined);
-  const encoder = new Encoder(buildMetric(), buildSecret());
-  assert.throws(() => encoder.encode("example.com"), RandomnessError);
-  assert.throws(() => randomBytes(1), /getRandomValues is missing/);
 });
 
 test("reports draw their coins from the system, anew for each report", (t) => {

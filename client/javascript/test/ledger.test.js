@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { fromHex } from "../src/bytes.js";
 import { Encoder } from "../src/encoder.js";
-import { closePastPeriods, committed, countRestore, decide, emptyAccount, enter, spent } from "../src/ledger.js";
+import { closePastPeriods, committed, decide, emptyAccount, enter, spent } from "../src/ledger.js";
 import { recordingOf } from "../src/recorder.js";
 import { makeRegistry } from "../src/registry.js";
 import { buildRegistry, buildSecret, vectors } from "../testing/making.js";
@@ -135,29 +135,9 @@ test("answers of past periods are deleted, also those of metrics that aren't ask
   assert.doesNotMatch(JSON.stringify(account), /bits of/);
 });
 
-test("a one-time metric is reported once, and nothing of its value is kept", () => {
-  const { account, record, spent, price } = client({ theme: ONCE });
-  assert.equal(record("theme", "true"), "admitted");
-  assert.equal(record("theme", "true"), "already reported (one-time metric)");
-  assert.equal(record("theme", "false"), "already reported (one-time metric)");
-  assert.equal(account.entries[0].reports, 1);
-  assert.doesNotMatch(JSON.stringify(account), /bits of|digest of/);
-  assert.deepEqual([spent(), committed(account)], [price("theme"), price("theme")]);
-});
-
 test("an expired metric isn't reported, and its last day counts", () => {
   const { record } = client({ homepage: { expires: "2026-03-31" } });
   const end = Date.parse("2026-04-01T00:00:00Z") / 1_000;
   assert.equal(record("homepage", "a", end - 1), "admitted");
   assert.equal(record("homepage", "a", end), "expired metric");
-});
-
-test("in a copied state one-time metrics are taken as reported", () => {
-  const { account, registry, record, price } = client({ theme: ONCE, homepage: {} });
-  record("homepage", "a");
-  countRestore(account, registry);
-  assert.equal(account.restores, 1);
-  assert.equal(record("theme", "true"), "already reported (one-time metric)");
-  assert.equal(record("homepage", "a"), "again");
-  assert.ok(Math.abs(committed(account) - price("theme") - price("homepage")) < 1e-9);
 });

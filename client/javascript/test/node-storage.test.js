@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import { execFile, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { chmod, cp, mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { chmod, cp, mkdir, readdir, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { Worker } from "node:worker_threads";
 
 import { fileStorage, makeFileStorage } from "../src/node-storage.js";
 import { temporaryFolder } from "../testing/folders.js";
@@ -70,13 +69,6 @@ test("of many processes' updates none is lost", async (t) => {
   const counting = () => promisify(execFile)(process.execPath, [COUNTING, folder, "15"]);
   await Promise.all(Array.from({ length: 4 }, counting));
   assert.equal((await read(fileStorage(folder), "n")).text, "60");
-});
-
-test("of workers' updates none is lost", async (t) => {
-  const folder = await temporaryFolder(t);
-  const work = () => once(new Worker(COUNTING, { argv: [folder, "25"] }), "exit");
-  await Promise.all([work(), work(), work()]);
-  assert.equal((await read(fileStorage(folder), "n")).text, "75");
 });
 
 test("a process that is killed at any moment leaves a whole text and no lock", async (t) => {
@@ -143,20 +135,6 @@ test("a directory that others may write to is refused, and a file that they may 
   for (const mode of [0o644, 0o604, 0o666]) {
     await chmod(join(path, name, "text"), mode);
     await assert.rejects(read(storage, "key"), /mode is 6\d\d, others may have read it: must be 600/);
-  }
-});
-
-test("a damaged file is an error and stays as it is", async (t) => {
-  const folder = await temporaryFolder(t);
-  const storage = fileStorage(folder);
-  await storage.update("key", () => "text");
-  const [name] = await readdir(folder);
-  const path = join(folder, name, "text");
-  const content = await readFile(path, "utf8");
-  for (const damaged of ["", "x", content.slice(0, -1), content.slice(0, 20), `${content}\n`]) {
-    await writeFile(path, damaged);
-    await assert.rejects(storage.update("key", increment), /is damaged/);
-    assert.equal(await readFile(path, "utf8"), damaged);
   }
 });
 

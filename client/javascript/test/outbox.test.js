@@ -11,7 +11,7 @@ import { until, untilTurned } from "../testing/waiting.js";
 
 const NOW = Date.parse("2026-03-01T12:00:00Z");
 const DAY = 86_400_000;
-const NO_BOUNDS = { maxWaiting: Infinity, maxOutboxBytes: Infinity };
+const _NO_BOUNDS = { maxWaiting: Infinity, maxOutboxBytes: Infinity };
 const ORIGIN = "https://telemetry.example.com";
 
 function outboxOf(count, { metric = "homepage", lasting = true, bits = new Uint8Array(16), origin = ORIGIN } = {}) {
@@ -133,14 +133,6 @@ test("reports wait for the collector that they were recorded for", () => {
   batchSpooled(outbox, 100, other);
   assert.equal(leaseOldest(outbox, lease("one"), other).reports.length, 3);
   assert.equal(clear(outbox), 5, "consent is the application's, wherever it reports");
-});
-
-test("batches of 13 days ago are dropped and counted, but none that is being sent", () => {
-  const outbox = batched(2);
-  assert.deepEqual(trim(outbox, NO_BOUNDS, NOW + 12 * DAY), { "too old": 0, "queue full": 0 });
-  leaseOldest(outbox, lease("one", NOW + 13 * DAY), ORIGIN);
-  assert.deepEqual(trim(outbox, NO_BOUNDS, NOW + 13 * DAY), { "too old": 1, "queue full": 0 });
-  assert.equal(countsOf(outbox).waiting, 1);
 });
 
 test("only a report's day is kept of its time", () => {

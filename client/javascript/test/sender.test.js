@@ -129,17 +129,6 @@ test("refused reports are named by their places in the ascending batch", async (
   assert.deepEqual(sent, cohorts);
 });
 
-test("a redirect is tried again, and nothing is sent to where it leads", async (t) => {
-  const other = await scriptedCollector(t);
-  const headers = { Location: other.url, "Retry-After": "7" };
-  for (const status of [301, 302, 303, 307, 308]) {
-    const { url } = await scriptedCollector(t, () => ({ status, headers }));
-    const { kind, asked, error } = await post(url);
-    assert.deepEqual([kind, asked, error.kind, error.status], ["retry", 7_000, "redirect", status]);
-  }
-  assert.equal(other.received.length, 0);
-});
-
 test("a connection that is closed, and none at all, are tried again", async (t) => {
   const { url } = await scriptedCollector(t, () => ({ status: 0 }));
   const gone = createServer().listen(0, "127.0.0.1");

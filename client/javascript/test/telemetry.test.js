@@ -330,13 +330,6 @@ test("a one-time metric is reported once in the life of the storage, and that is
   }
 });
 
-test("a bad value doesn't use up a one-time metric", async (t) => {
-  const { telemetry } = await start(t, { metrics: ONCE });
-  for (const value of ["yes", true]) telemetry.record("theme", value);
-  await telemetry.flush();
-  assertStatus(telemetry, { delivered: 1, dropped: { "bad value": 1 } });
-});
-
 test("a hidden page sends what waits by requests that outlive it", async (t) => {
   const page = Object.assign(new EventTarget(), { visibilityState: "visible" });
   replaceGlobal(t, "document", page);
