@@ -79,17 +79,6 @@ def record(
     return telemetry
 
 
-def test_all_reports_of_a_period_are_of_one_answer(tmp_path, server, clock):
-    """Also those of other values, and after a restart."""
-    record(tmp_path, server, "a", "b", "a")
-    clock.now += DAY
-    telemetry = record(tmp_path, server, "c")
-    assert len(set(answers(server.reports))) == 1
-    (spending,) = telemetry.ledger().metrics
-    assert (spending.answers, spending.reports) == (1, 4 * REPORTS)
-    assert spending.epsilon == spending.committed == WEEKLY["page"].epsilon_permanent
-
-
 @pytest.mark.usefixtures("clock")
 def test_what_is_stored_is_what_is_reported(tmp_path, server):
     record(tmp_path, server, "a", "b")
@@ -153,20 +142,6 @@ def test_clock_that_goes_back_draws_no_answer_uncounted_and_stops_nothing(tmp_pa
     clock.now += 7 * DAY
     assert record(tmp_path, server, "f").ledger().metrics[0].answers == 4
     assert (first, last) != (ahead, ahead)
-
-
-def test_max_periods_end_a_metric(tmp_path, server, clock):
-    metric = make_metric("page", period_days=1, max_periods=3)
-    registry = make_registry(metric)
-    for _ in range(5):
-        telemetry = Telemetry(registry, server.url, tmp_path)
-        telemetry.record("page", "a")
-        assert telemetry.flush(30)
-        telemetry.close()
-        clock.now += DAY
-    assert len(server.reports) == 3
-    assert telemetry.status().dropped == {"more periods than max_periods": 1}
-    assert telemetry.ledger().committed == pytest.approx(3 * metric.epsilon_permanent)
 
 
 SILENCES = {

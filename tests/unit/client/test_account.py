@@ -18,7 +18,7 @@ from factories import APPLICATION, make_metric, make_params, make_registry
 from hubbub.client import Metric, Registry, Report
 from hubbub.client.ledger import AnswerKey
 from hubbub.client.outbox import Outbox
-from hubbub.client.state import open_state, read_account
+from hubbub.client.state import read_account
 from hubbub.protocol import BooleanType, EnumType, Value
 from parameters import examples
 from unit.client.accounts import (
@@ -306,18 +306,6 @@ def test_a_process_goes_by_what_others_have_stored_of_the_clock(tmp_path):
     assert sorted(stored_reports(tmp_path).values()) == [1, 3]
     second.store(START - 5 * DAY, "mood", True)
     assert sorted(stored_reports(tmp_path).values()) == [2, 3]
-
-
-def test_state_that_a_second_thread_opens_keeps_what_waits_in_memory(tmp_path):
-    """After a reset the app's thread and both of ours may open the new secret's state."""
-    process = Process(tmp_path, make_registry(THEME))
-    process.record(START, "theme", "red")
-    state = open_state(tmp_path, process.registry)
-    process.recorder.open(state.secret, state.account)
-    assert process.recorder.dropped == {}
-    assert process.recorder.spending().metrics[0].reports == 1
-    process.commit_reports(START)
-    assert list(stored_reports(tmp_path).values()) == [1]
 
 
 def test_what_was_shown_stays_shown_when_max_values_is_lowered(tmp_path):

@@ -5,29 +5,11 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from evaluation.reference import protocol
 from factories import make_params
 from hubbub.client import EncodingError
 from hubbub.protocol import MAX_VALUE_BYTES, bit_positions, bloom_bits, canonical_bytes
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
-
-
-@given(value=text, k=st.integers(1, 128).map(lambda n: 8 * n), h=st.integers(1, 8), data=st.data())
-def test_positions_equal_the_reference(value, k, h, data):
-    cohort = data.draw(st.integers(0, 1023))
-    params = make_params(k=k, h=h, m=1024)
-    assert list(bit_positions(value, cohort, params)) == protocol.bloom_positions(
-        value, cohort, k, h
-    )
-
-
-@given(value=text, cohort=st.integers(0, 63))
-def test_filter_has_exactly_the_positions_set(value, cohort):
-    params = make_params()
-    positions = set(bit_positions(value, cohort, params))
-    bits = bloom_bits(value, cohort, params)
-    assert {j for j in range(params.k) if bits >> j & 1} == positions
 
 
 @given(value=text)

@@ -1,16 +1,12 @@
 """Several fields as one value: cells, what is hashed, what is refused."""
 
-import itertools
-import math
 import unicodedata
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from evaluation.reference import protocol
 from factories import make_metric, make_params, make_registry, make_secret, registry_toml
 from hubbub.client import Encoder, MetricError, Registry
 from hubbub.client.testing import RecordingTelemetry
@@ -51,58 +47,9 @@ def joint(types: Sequence[FieldType]) -> JointType:
     return JointType(tuple(Field(f"f{i}", a_type) for i, a_type in enumerate(types)))
 
 
-joint_types = st.lists(small_types, min_size=2, max_size=3).map(joint)
-
-
-def values_of(field_type: FieldType) -> list[str | bool | float]:
-    """Return a value for each number that a field's values have."""
-    if isinstance(field_type, EnumType):
-        return [*field_type.categories, *(["unheard of"] if field_type.other else [])]
-    if isinstance(field_type, OrdinalType):
-        return [-math.inf, *field_type.edges]
-    return [False, True]
-
-
-@given(joint_types)
-def test_every_tuple_has_a_cell_of_its_own_in_order(metric_type):
-    names = [field.name for field in metric_type.fields]
-    tuples = itertools.product(*(values_of(field.type) for field in metric_type.fields))
-    bits = [metric_type.bits(dict(zip(names, values, strict=True)), 0, PARAMS) for values in tuples]
-    assert bits == [1 << cell for cell in range(metric_type.cells or 0)]
-
-
 fields = st.lists(
     st.one_of(small_types, st.just(StringType()), st.just(CRASH.type)), min_size=2, max_size=3
 )
-
-
-@given(types=fields, k=st.integers(1, 64), h=st.integers(1, 8), cohort=st.integers(0, 63),
-       data=st.data())  # fmt: skip
-def test_bits_equal_the_reference(types, k, h, cohort, data):
-    tables: list[dict[str, Any]] = [
-        {"name": f"f{i}", "type": a_type.name, **a_type.definition()}
-        for i, a_type in enumerate(types)
-    ]
-    entry: dict[str, Any] = {"fields": tables, "k": 8 * k}
-    hashed, *size = protocol.joint_shape(entry | {"h": h, "m": 64})
-    metric_type = JointType.from_table("entry", entry | ({"h": h, "m": 64} if hashed else {}))
-    assert metric_type.hashed == hashed
-    params = make_params(*size)
-    assert list(metric_type.filter_size(entry | {"h": h, "m": 64}).values()) == size
-    value = {
-        table["name"]: data.draw(text if table["type"] == "string" else _some(a_type))
-        for table, a_type in zip(tables, types, strict=True)
-    }
-    if hashed:
-        in_bytes = protocol.joint_bytes(tables, value)
-        positions = set(protocol.hashed_positions(in_bytes, cohort, 8 * k, h))
-    else:
-        positions = {protocol.joint_cell(tables, value)}
-    assert metric_type.bits(value, cohort, params) == sum(1 << j for j in positions)
-
-
-def _some(field_type: FieldType) -> st.SearchStrategy[str | bool | float]:
-    return st.sampled_from(values_of(field_type))
 
 
 parts = st.tuples(st.integers(0, 4095), text, st.integers(0, 4095), text)

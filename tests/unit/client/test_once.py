@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from hypothesis import given, strategies as st
 
-from factories import APPLICATION, make_metric, make_params, make_registry, make_secret
+from factories import APPLICATION, make_metric, make_registry, make_secret
 from hubbub.client import Encoder, Registry
 from hubbub.client.ledger import REPORTED_IN_PERIOD, WAITING, Account
 from hubbub.client.outbox import DATABASE
@@ -115,31 +115,12 @@ def test_nothing_of_the_value_stays_on_the_disk_but_the_unsent_report(tmp_path):
     assert stored_memory(tmp_path) == []
 
 
-def test_other_processes_and_later_starts_know_that_a_period_was_reported(tmp_path):
-    registry = make_registry(once(period_days=1))
-    one, other = (Process(tmp_path, registry) for _ in range(2))
-    now = 20_000 * SECONDS_A_DAY
-    for process in (one, other):
-        process.record(now, "crash", "red")
-    assert len(one.commit_reports(now).admitted) == 1
-    assert other.commit_reports(now).refused == {REPORTED_IN_PERIOD: 1}
-    later = Process(tmp_path, registry)
-    later.record(now + 60, "crash", "blue")
-    assert not later.recorder.pending
-
-
 def test_a_copy_counts_the_current_period_as_reported(tmp_path):
     registry = make_registry(once(period_days=1))
     open_state(tmp_path / "original", registry)
     shutil.copytree(tmp_path / "original", tmp_path / "copy")
     process = Process(tmp_path / "copy", registry)
     assert process.recorder._account.periods["crash"].answered is False
-
-
-def test_reports_of_different_periods_are_in_fresh_cohorts():
-    metric = make_metric("page", mode="once", params=make_params(f=0.0, m=64), period_days=1)
-    encoder = Encoder(metric, make_secret())
-    assert len({encoder.encode("x").cohort for _ in range(64)}) > 8
 
 
 def test_doubles_for_apps_tests_record_every_metric_at_once():

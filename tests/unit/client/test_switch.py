@@ -282,16 +282,6 @@ def test_switch_outlives_the_process_and_holds_for_others(client):
         assert later.recorder.dropped == {SWITCHED_OFF: 1}
 
 
-def test_app_that_has_no_switch_obeys_none(client):
-    client.fetch(file(Rate("homepage", None, 0.0)))
-    other = Client(client.folder, key=None)
-    with closing(other.outbox):
-        other.record("homepage")
-        assert other.sent() == ["homepage"]
-        other.delivery.ask()
-        assert isinstance(other.delivery.schedule(other.outbox), float)
-
-
 def test_it_is_asked_for_once_a_day_after_the_collector_has_answered(client):
     assert isinstance(client.next(), float)
     hours = []
