@@ -427,7 +427,14 @@ def _engine(
         # `begin` must see what was committed while it waited, whatever the default is.
         isolation_level="REPEATABLE READ" if reads_only else "READ COMMITTED",
     )
+    sa.event.listen(engine.sync_engine, "checkout", _replace_closed)
     return engine
+
+
+def _replace_closed(connection: Any, *_others: object) -> None:
+    """Let the pool open another connection for one that the server has closed meanwhile."""
+    if connection.driver_connection.is_closed():
+        raise sa.exc.DisconnectionError
 
 
 async def _connect(url: str, **options: Any) -> asyncpg.Connection:

@@ -240,7 +240,9 @@ async def test_transaction_that_was_cut_off_while_it_waited_spoils_no_connection
 
 
 @in_event_loop
-async def test_first_error_after_a_restart_replaces_all_connections(postgresql, postgresql_url):
+async def test_nobody_notices_a_restart_after_which_no_connection_is_alive(
+    postgresql, postgresql_url
+):
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'"
     async with open_store(postgresql_url, create=True) as store:
         await store.append([make_new_batch()], _DAY)
@@ -251,8 +253,7 @@ async def test_first_error_after_a_restart_replaces_all_connections(postgresql, 
         await asyncio.gather(*many)
         postgresql.stop()
         postgresql.start()
-        with pytest.raises(StoreError):
-            await store.append([make_new_batch()], _DAY)
+        await asyncio.sleep(0.1)  # in which it is heard that connections were closed
         more = [store.append([make_new_batch()], _DAY) for _ in range(8)]
         assert await asyncio.gather(*more) == [[True]] * 8
 
