@@ -26,7 +26,6 @@ from hubbub.storage.exports import (
     export_partitions as export_partitions,
     partition_of as partition_of,
     plan_export as plan_export,
-    read_manifest as read_manifest,
     report_files as report_files,
     require_reports as require_reports,
     write_day as write_day,
@@ -79,7 +78,6 @@ from hubbub.storage.reports import (
     values_of as values_of,
 )
 from hubbub.storage.schema import SCHEMA_VERSION as SCHEMA_VERSION
-from hubbub.storage.segments import DayGroup as DayGroup
 from hubbub.storage.sqlite import LOG_BYTES as LOG_BYTES
 from hubbub.storage.store import (
     DATABASES as DATABASES,

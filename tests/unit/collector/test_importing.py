@@ -191,16 +191,6 @@ async def test_nothing_of_a_file_with_one_bad_row_is_imported(tmp_path):
         assert await store.count(_KEY) == 0
 
 
-@in_event_loop
-async def test_parquet_with_cohorts_that_the_metric_has_not_is_refused(tmp_path):
-    path = tmp_path / "r.parquet"
-    write_records(path, 18, [make_reports(range(64))])
-    few = make_metric(params=make_params(m=63))
-    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
-        with pytest.raises(ReportFileError, match="row 64, column cohort: 63; expected 0 to 62"):
-            await import_all(store, path, few, metric="homepage", day=DAY)
-
-
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
@@ -268,14 +258,3 @@ async def test_import_of_an_old_day_is_remembered_from_the_day_of_the_import(tmp
         await store.database.forget(dt.datetime.now(dt.UTC).date() - dt.timedelta(days=14))
         assert await import_all(store, path, metric="homepage", day=old) == Imported(0, 3)
         assert await store.days(_KEY) == [old]
-
-
-@in_event_loop
-async def test_packed_file_that_was_cut_is_explained(tmp_path):
-    path = tmp_path / "r.csv.gz"
-    text = "client,cohort,irr\n" + f"1,0,{'01' * 64}\n" * 1000
-    path.write_bytes(gzip.compress(text.encode())[:-20])
-    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
-        with pytest.raises(ReportFileError, match=r"r\.csv\.gz: .*expected gzip"):
-            await import_all(store, path, metric="homepage", day=DAY)
-        assert await store.days(_KEY) == []

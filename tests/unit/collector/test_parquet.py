@@ -77,24 +77,18 @@ async def test_files_have_the_promised_columns_and_bounded_row_groups(store_url,
 
 
 @in_event_loop
-async def test_export_holds_all_reports_and_how_they_were_made(store_url, tmp_path):
-    metrics = [_HOMEPAGE, make_metric("visits", version=7, params=make_params(k=8, m=4))]
+async def test_export_says_how_its_reports_were_made(store_url, out):
     async with open_store(store_url, create=True) as store:
-        for metric in metrics:
-            for n, day in enumerate((DAY, DAY + dt.timedelta(days=2)), start=1):
-                await fill(store, range(10 * n), metric, day)
-                await fill(store, range(5, 10), metric, day)
-        await export_all(store, tmp_path / "out")
-        assert await contents(ParquetReader(tmp_path / "out"), metrics) == await contents(
-            store, metrics
-        )
-    for metric in metrics:
-        await ParquetReader(tmp_path / "out").check(metric)
+        await fill(store, range(10))
+        await export_all(store, out)
+    reader = ParquetReader(out)
+    await reader.check(_HOMEPAGE)
+    await reader.check(make_metric("visits"))
     with pytest.raises(ReportFileError, match=r"_definition.json: reports were made with .*128"):
-        await ParquetReader(tmp_path / "out").check(make_metric(params=make_params(k=64)))
-    (tmp_path / "out/metric=homepage/version=1/_definition.json").unlink()
+        await reader.check(make_metric(params=make_params(k=64)))
+    (out / "metric=homepage/version=1/_definition.json").unlink()
     with pytest.raises(ReportFileError, match=r"_definition.json: no such file"):
-        await ParquetReader(tmp_path / "out").check(_HOMEPAGE)
+        await reader.check(_HOMEPAGE)
 
 
 @in_event_loop

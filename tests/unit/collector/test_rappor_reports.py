@@ -95,12 +95,6 @@ def test_dialects_are_read_alike(tmp_path, written):
     assert len(records_of(plain)) == 2
 
 
-def test_packed_file_is_read_like_the_plain_one(tmp_path):
-    rows = [row(i, f"{i:016b}") for i in range(64)]
-    plain, packed = write(tmp_path / "r.csv", *rows), write(tmp_path / "r.csv.gz", *rows)
-    assert records_of(packed) == records_of(plain)
-
-
 def test_client_names_that_are_no_utf_8_are_of_no_interest(report_csv):
     report_csv.write_bytes(f"{_HEADER}\n".encode() + b"caf\xe9" + row(client="").encode())
     assert len(records_of(report_csv)) == 1

@@ -424,25 +424,6 @@ async def test_an_export_is_read_by_slice_and_tells_of_no_small_one(tmp_path):
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_slices_survive_an_export_and_each_report_is_imported_once(tmp_path, counted):
-    asyncio.run(_import_twice(tmp_path, counted=counted))
-
-
-async def _import_twice(folder: Path, *, counted: bool) -> None:
-    out, _ = await _exported(folder, counted=counted)
-    files = sorted([*out.rglob("part-*.parquet"), *out.rglob("_counts-*.pq")])
-    assert len(files) == 3
-    async with open_store(f"sqlite:///{folder}/b.db", create=True) as store:
-        await store.declare([_METRIC])
-        new = 0
-        for address in (files[0], out, files[1]):
-            for source in find_sources([address], _REGISTRY):
-                new += (await import_file(store, source)).new
-        assert new == 45
-        assert await store.slices(_KEY) == {_DAY: {_MAC: 30, _NEW: 12, "": 3}}
-
-
-@pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("copy_first", [False, True])
 def test_copied_file_of_an_export_counts_once_and_keeps_its_slice(tmp_path, copy_first, counted):
     asyncio.run(_import_with_a_copy(tmp_path, copy_first=copy_first, counted=counted))

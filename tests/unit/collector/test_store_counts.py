@@ -232,19 +232,6 @@ async def test_reports_that_can_not_be_counted_stay_and_are_named(any_store_url)
 
 
 @in_event_loop
-async def test_damaged_row_of_counts_is_named_and_no_report_is_lost(any_store_url):
-    async with _declared(any_store_url) as store:
-        await _store(store, _records(9))
-        await store.counts.count_reports(_TODAY)
-        async with store.database.write() as connection:
-            await connection.execute(sa.text("UPDATE counts SET counts = :it"), {"it": b"damaged!"})
-        await _store(store, _records(5))
-        with pytest.raises(StoreError, match=f"homepage version 1, {_OLD}: counts of m = "):
-            await store.counts.count_reports(_TODAY)
-        assert len(await stored_segments(store)) == 1
-
-
-@in_event_loop
 async def test_damaged_row_of_counts_keeps_no_other_day_from_being_counted(any_store_url):
     later = [_OLD + dt.timedelta(days=days) for days in range(1, 9)]
     async with _declared(any_store_url) as store:

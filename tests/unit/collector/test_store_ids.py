@@ -2,9 +2,8 @@
 
 import asyncio
 import datetime as dt
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -60,16 +59,6 @@ async def test_days_are_forgotten_whole(any_store_url):
         assert await store.database.forget(_TOMORROW) == 1
         assert await store.database.forget(_TOMORROW) == 0
         assert await store.append(batches, _TOMORROW) == [True, False] * 300
-
-
-@in_event_loop
-async def test_day_that_was_forgotten_takes_new_ids(any_store_url):
-    batch = make_new_batch()
-    async with open_store(any_store_url, create=True) as store:
-        for _ in range(3):
-            assert await store.append([batch], _DAY) == [True]
-            assert await store.append([batch], _DAY) == [False]
-            assert await store.database.forget(_TOMORROW) == 1
 
 
 @in_event_loop
@@ -244,20 +233,6 @@ async def test_very_many_days_are_searched(sqlite_url, monkeypatch):
         for number, batch in enumerate(batches):
             await store.append([batch], _later(number))
         assert await store.append([*batches, make_new_batch()], _later(30)) == [False] * 30 + [True]
-
-
-@in_event_loop
-async def test_other_tables_are_not_taken_for_ids(sqlite_url, tmp_path):
-    others = ["batch_ids_of_mine", "batch_ids_20261345", "my_batch_ids_20260101"]
-    async with open_store(sqlite_url, create=True) as store:
-        with closing(sqlite3.connect(tmp_path / "hubbub.db")) as connection:
-            for name in others:
-                connection.execute(f"CREATE TABLE {name} (x)")
-        assert await store.append([make_new_batch()], _DAY) == [True]
-        assert await store.database.forget(_later(1000)) == 1
-        with closing(sqlite3.connect(tmp_path / "hubbub.db")) as connection:
-            for name in others:
-                connection.execute(f"SELECT x FROM {name}")  # noqa: S608
 
 
 @asynccontextmanager

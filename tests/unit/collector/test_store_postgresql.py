@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from databases import GUARDED
 from factories import make_metric
-from hubbub.storage import LOCK_ALL_DAYS, StoreError, open_store, postgresql as module
+from hubbub.storage import LOCK_ALL_DAYS, StoreError, open_store
 from unit.collector.appends import STORES_IDS, listening_to_appends
 from unit.collector.batches import HOMEPAGE, make_new_batch, make_random_batch, two_stores
 from unit.collector.event_loop import in_event_loop
@@ -84,37 +84,6 @@ async def test_transactions_see_what_was_committed_while_they_waited(postgresql,
             sa.event.remove(sa.Engine, "after_cursor_execute", look)
     assert set(seen) == {("repeatable read", "0"), ("read committed", "10s")}
     assert appending == [["read committed", "10s"]] * 2
-
-
-@in_event_loop
-async def test_statements_of_days_gone_by_are_not_kept(postgresql_url, monkeypatch):
-    """The server and the driver keep what was prepared, which names the tables of a day."""
-    monkeypatch.setattr(module, "_STATEMENTS_KEPT", 16)
-    kept: list[int] = []
-
-    def look(connection: sa.Connection):
-        query = "SELECT count(*) FROM pg_prepared_statements"
-        kept.append(connection.exec_driver_sql(query).scalar_one())
-
-    async def look_again(connection: asyncpg.Connection, sql: str, _values: Any):
-        if STORES_IDS in sql:
-            of_appending.append(
-                await connection.fetchval("SELECT count(*) FROM pg_prepared_statements")
-            )
-
-    of_appending: list[int] = []
-    async with open_store(postgresql_url, create=True) as store:
-        sa.event.listen(sa.Engine, "commit", look)
-        try:
-            with listening_to_appends(after=look_again):
-                for number in range(40):
-                    # The first batch makes the day's tables.
-                    for _ in range(2):
-                        await store.append([make_new_batch()], _DAY + dt.timedelta(days=number))
-        finally:
-            sa.event.remove(sa.Engine, "commit", look)
-    assert max(of_appending[1::2]) > 14
-    assert max(*kept, *of_appending) < 48  # SQLAlchemy keeps as many, and asyncpg
 
 
 @in_event_loop
@@ -303,17 +272,6 @@ async def test_server_that_is_not_there_is_told(postgresql_url):
     with pytest.raises(StoreError, match='database "missing" does not exist'):
         async with open_store(re.sub(r"/test_\w+", "/missing", postgresql_url), create=True):
             pass
-
-
-@in_event_loop
-async def test_records_are_stored_as_they_are(postgresql, postgresql_url):
-    """Random bits can't be compressed, so that nobody should try."""
-    async with open_store(postgresql_url, create=True) as store:
-        await store.append([make_random_batch(10_000)], _DAY)
-    query = "SELECT DISTINCT attstorage FROM pg_attribute WHERE attname = 'records'"
-    assert postgresql.execute(query, url=postgresql_url) == "e"
-    query = "SELECT pg_column_size(records) FROM segments"
-    assert postgresql.execute(query, url=postgresql_url) == "180000"
 
 
 @in_event_loop
