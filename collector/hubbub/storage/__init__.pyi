@@ -1,6 +1,6 @@
 # What others may use of hubbub.storage; each name is imported when it is first used.
 
-from hubbub.storage.days import (
+from hubbub.storage.database import (
     DayTable as DayTable,
     id_table as id_table,
     segment_row as segment_row,
@@ -52,7 +52,6 @@ from hubbub.storage.maintenance import (
     Maintenance as Maintenance,
     running_maintenance as running_maintenance,
 )
-from hubbub.storage.mixing import BulkShuffle as BulkShuffle
 from hubbub.storage.parquet import (
     open_parquet as open_parquet,
     read_columns as read_columns,
@@ -78,6 +77,7 @@ from hubbub.storage.reports import (
     values_of as values_of,
 )
 from hubbub.storage.schema import SCHEMA_VERSION as SCHEMA_VERSION
+from hubbub.storage.shuffling import BulkShuffle as BulkShuffle
 from hubbub.storage.sqlite import LOG_BYTES as LOG_BYTES
 from hubbub.storage.store import (
     DATABASES as DATABASES,

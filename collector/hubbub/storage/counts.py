@@ -12,6 +12,7 @@ import asyncio
 import datetime as dt
 import json
 from collections.abc import Sequence
+from contextlib import aclosing
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -40,7 +41,6 @@ from hubbub.storage.segments import (
     chunked,
     delete_segments,
     lock_segments,
-    stream_selections,
 )
 
 
@@ -140,13 +140,10 @@ class Counts:
     ) -> int | None:
         """Replace segments by their counts; None if any of them is gone."""
         kept, found = keep_none(params), 0
-        async with self._database.read() as connection:
-            for query in stream_selections(chunk, group.day):
-                # One after the other, so that memory holds one segment.
-                options = {"max_row_buffer": 1}
-                async for row_found in await connection.stream(query, execution_options=options):
-                    kept += await asyncio.to_thread(keep_counts, row_found.records, params)
-                    found += 1
+        async with aclosing(self._segments.stream(chunk, group.day)) as stored:
+            async for records in stored:
+                kept += await asyncio.to_thread(keep_counts, records.data, params)
+                found += 1
         if found < len(chunk):
             return None
         async with self._database.write() as connection:

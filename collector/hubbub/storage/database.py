@@ -8,7 +8,9 @@ of different days run in parallel: no constraint reaches over tables. A day is f
 dropping its table. The order in which ids came shows in where they lie, so those of a day that is
 over are copied in their own order. Reports leave the same traces, so those of a closed day move to
 `segments` itself, mixed, and their table is dropped with its file. Invariants: ids are inserted
-only in transactions of `begin`; the message of an error comes from the database without the
+only in transactions of `begin`; a day that has a sorted table takes no more ids (`taking_day`);
+names hold all that is known of a table, so that no list can disagree with what is there; the
+message of an error comes from the database without the
 statement, its values, or the password in the address.
 """
 
@@ -17,8 +19,10 @@ from __future__ import annotations
 import abc
 import asyncio
 import datetime as dt
+import re
+import secrets
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -27,9 +31,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from hubbub.storage.days import DayTable, Row, pooled_rows
+from hubbub.protocol import Records, joined, shuffled
 from hubbub.storage.errors import StoreError, UnreachableError
-from hubbub.storage.reports import NewBatch
+from hubbub.storage.reports import MetricVersion, NewBatch
 from hubbub.storage.schema import segments
 
 _PASSING = ("08", "57P", "53300", "25006")
@@ -37,6 +41,54 @@ _PASSING = ("08", "57P", "53300", "25006")
 of a server that takes no writes because it recovers."""
 
 _Item = TypeVar("_Item")
+
+
+Row = dict[str, Any]
+"""The columns of a segment."""
+
+PREFIX = "batch_ids_"
+"""Begins the names of the tables of ids, and no others."""
+
+_NAME = re.compile(rf"(?:{PREFIX}(\d{{8}})(_sorted)?|segments_(\d{{8}}))")
+
+
+class DayTable(NamedTuple):
+    """A table of one day's ids or segments."""
+
+    name: str  # it needs no quotes in SQL
+    day: dt.date
+    holds_ids: bool
+    is_sorted: bool = False  # the day takes no more ids, which lie in their own order or will
+
+
+def id_table(day: dt.date, *, is_sorted: bool = False) -> DayTable:
+    """Return a table of one day's ids, whether it exists or not."""
+    return DayTable(f"{PREFIX}{day:%Y%m%d}{'_sorted' * is_sorted}", day, True, is_sorted)
+
+
+def segment_table(day: dt.date) -> DayTable:
+    """Return the table to which a day's reports come, whether it exists or not."""
+    return DayTable(f"segments_{day:%Y%m%d}", day, holds_ids=False)
+
+
+def parse_tables(names: Iterable[str]) -> list[DayTable]:
+    """Return the tables of days among these names; pass over all others."""
+    tables = []
+    for match in filter(None, map(_NAME.fullmatch, names)):
+        try:
+            day = dt.date.fromisoformat(match[1] or match[3])
+        except ValueError:
+            continue
+        tables.append(DayTable(match[0], day, match[1] is not None, match[2] is not None))
+    return tables
+
+
+def taking_day(day: dt.date, tables: Iterable[DayTable]) -> dt.date:
+    """Return this day, or the next one that isn't closed if a clock is behind."""
+    closed = {table.day for table in tables if table.is_sorted}
+    while day in closed:
+        day += dt.timedelta(days=1)
+    return day
 
 
 class IdTransaction(NamedTuple):
@@ -246,3 +298,34 @@ def _reason(error: BaseException) -> str:
 def _is_of_asyncpg(error: BaseException) -> bool:
     # Compare names, because a process that uses only SQLite need not import it.
     return type(error).__module__.startswith("asyncpg")
+
+
+def pooled_rows(batches: Iterable[NewBatch], day: dt.date) -> list[Row]:
+    """Pool the records of many batches, shuffled so that nothing shows which is whose."""
+    pools: dict[MetricVersion, list[Records]] = {}
+    for batch in batches:
+        for key, records in batch.records.items():
+            pools.setdefault(key, []).append(records)
+    return [segment_row(key, day, pool) for key, pool in pools.items()]
+
+
+def segment_row(key: MetricVersion, day: dt.date, pool: Sequence[Records]) -> Row:
+    """Return a new row for records of several origins, shuffled together."""
+    return row_of(key, day, shuffled(joined(pool)), is_mixed=False)
+
+
+def row_of(key: MetricVersion, day: dt.date, records: Records, *, is_mixed: bool) -> Row:
+    """Return a row for records that were shuffled, under a new key.
+
+    `is_mixed`: whether they were mixed with all others of their day, which a negative key marks.
+    """
+    drawn = secrets.randbits(63)
+    return {
+        "segment_id": -1 - drawn if is_mixed else drawn,
+        "metric": key.metric,
+        "version": key.version,
+        "slice": key.slice,
+        "day": day,
+        "reports": records.reports,
+        "records": records.data,
+    }

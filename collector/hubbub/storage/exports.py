@@ -54,10 +54,10 @@ from hubbub.storage.reports import (
     added,
     pools,
 )
+from hubbub.storage.shuffling import BulkShuffle
 
 if TYPE_CHECKING:
     from hubbub.storage import Store
-    from hubbub.storage.mixing import BulkShuffle
 
 SCHEME = "parquet:"
 """How the address of an exported directory begins where a store's is expected."""
@@ -304,9 +304,6 @@ async def export_partitions(
     counts as before. Raises `StoreError` if the store can't be read, the storage refuses, or
     pyarrow is missing; as ReportFileError if the directory holds something else.
     """
-    # Reading an export needs no database's library.
-    from hubbub.storage.mixing import BulkShuffle  # noqa: PLC0415
-
     require_pyarrow()
     directory = resolve(address)
     if directory.size() is not None:

@@ -32,8 +32,17 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from hubbub.storage.database import Database, IdTransaction, translate_errors
-from hubbub.storage.days import DayTable, Row, id_table, parse_tables, segment_table, taking_day
+from hubbub.storage.database import (
+    Database,
+    DayTable,
+    IdTransaction,
+    Row,
+    id_table,
+    parse_tables,
+    segment_table,
+    taking_day,
+    translate_errors,
+)
 from hubbub.storage.errors import StoreError, UnreachableError, mask_address
 from hubbub.storage.schema import LATE, disable_statistics, metadata, open_day, segments
 

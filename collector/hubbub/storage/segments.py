@@ -1,9 +1,9 @@
-"""Segments: made of batches, merged with others, moved, deleted.
+"""Segments: made of batches, merged with others, mixed once their day is over, moved, deleted.
 
 A segment holds records of several origins in an order drawn at random. Segments are read and
 shuffled outside of any lock; then a short transaction replaces exactly these, or nothing if one of
 them is gone by then. Invariants: whatever is written to the table of segments comes from
-`days.segment_row` or `mixing`, shuffled by the operating system's randomness and under a random
+`segment_row` or `_rows`, shuffled by the operating system's randomness and under a random
 key. At any moment each report is in exactly one segment or in its day's counts, for every reader,
 whatever fails.
 """
@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, aclosing
+from itertools import pairwise
+from typing import IO, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hubbub.protocol import Records
-from hubbub.storage.database import Database, pieces
-from hubbub.storage.days import Row, segment_row
+from hubbub.storage.database import Database, Row, pieces, row_of, segment_row
 from hubbub.storage.reports import MetricVersion
 from hubbub.storage.schema import segments
+from hubbub.storage.shuffling import BLOCK_BYTES, BulkShuffle, temporary_file
 
 SMALL = 16_384
 """Segments with fewer reports than this are merged.
@@ -36,8 +38,14 @@ _SEGMENTS_AT_ONCE = 1024
 were nearly large enough, or a day's single ones by the thousand.
 """
 
+_ROWS_AT_ONCE = 16  # 5 MB at k = 128
+
 _IDS_A_STATEMENT = 500
 """SQLite takes 999 parameters of a statement in its oldest versions."""
+
+
+_is_unmixed = segments.c.segment_id >= 0
+"""A segment that was mixed has a negative key, any other hasn't, and nothing else is remembered."""
 
 
 class SegmentSize(NamedTuple):
@@ -90,6 +98,57 @@ class Segments:
             return 0
         rows = await asyncio.to_thread(segment_row, group.key, group.day, records)
         return len(chunk) if await self.replace(chunk, group, iter([[rows]])) else 0
+
+    async def mix(self, today: dt.date, is_stopping: Callable[[], bool]) -> int:
+        """Mix the reports of days before `today` that aren't yet, youngest first; return how many.
+
+        The segments of a busy day are each of some minute. Someone who sends their own reports all
+        day knows the minute of each segment that has them, and so of everybody's reports in it.
+        Once the day is over, all its segments of a metric's version and slice are replaced, in one
+        transaction, by others into which the reports are dealt at random; what comes later is mixed
+        with all that is there, since late reports alone would be known as late.
+
+        Readers, mergers and other mixers may be at work: each sees every report exactly once.
+
+        `is_stopping`: asked between transactions whether to leave the rest to the next call.
+        """
+        mixed = 0
+        groups = await self.groups(_is_unmixed & (segments.c.day < today))
+        for group in sorted(groups, key=lambda it: it.day, reverse=True):
+            if is_stopping():
+                break
+            mixed += await self._mix(group)
+        return mixed
+
+    async def unmixed_days(self, today: dt.date) -> int:
+        """Return how many days before `today` have reports that aren't mixed yet."""
+        groups = await self.groups(_is_unmixed & (segments.c.day < today))
+        return len({group.day for group in groups})
+
+    async def _mix(self, group: DayGroup) -> int:
+        """Rewrite a group; return how many reports weren't mixed, 0 if others replaced some."""
+        sizes = await self.sizes(*group.selected())
+        reports = sum(size.reports for size in sizes)
+        with ExitStack() as files:
+            shuffle: BulkShuffle | None = None
+            found = 0
+            async with aclosing(self.stream(sizes, group.day)) as stored:
+                async for records in stored:
+                    if shuffle is None:
+                        width, folder = records.width, self._database.folder
+                        shuffle = BulkShuffle(width, reports, folder, BLOCK_BYTES)
+                        files.enter_context(shuffle)
+                    await asyncio.to_thread(shuffle.add, records.data)
+                    found += 1
+            if shuffle is None or found < len(sizes):  # counted, deleted or merged meanwhile
+                return 0
+            # Made before the transaction, for which all who write to an SQLite file wait.
+            made = files.enter_context(temporary_file(2 * BLOCK_BYTES, self._database.folder))
+            await asyncio.to_thread(_write, shuffle, made)
+            rows = _rows(group, made, reports, width)
+            if not await self.replace(sizes, group, rows, segments):
+                return 0
+        return sum(size.reports for size in sizes if size.segment_id >= 0)
 
     async def delete(self, *which: sa.ColumnElement[bool]) -> int:
         """Delete the segments that fulfil conditions; return the number of their reports."""
@@ -148,16 +207,25 @@ class Segments:
             rows = (await connection.execute(query.order_by(segments.c.segment_id))).all()
         return [SegmentSize(*row) for row in rows]
 
+    async def stream(
+        self, chunk: Collection[SegmentSize], day: dt.date
+    ) -> AsyncGenerator[Records, None]:
+        """Yield the records of those segments of a day that are there, one segment at a time."""
+        async with self._database.read() as connection:
+            for some in _selections(chunk, day):
+                query = sa.select(segments.c.reports, segments.c.records).where(*some)
+                # So that memory holds one segment, and not the day.
+                options = {"max_row_buffer": 1}
+                async for reports, data in await connection.stream(
+                    query, execution_options=options
+                ):
+                    yield Records(len(data) // reports, data)
+
     async def read_whole(
         self, chunk: Collection[SegmentSize], day: dt.date
     ) -> list[Records] | None:
         """Return the records of segments of a day; None if any of them is gone."""
-        stored: list[Records] = []
-        async with self._database.read() as connection:
-            for some in _selections(chunk, day):
-                query = sa.select(segments.c.reports, segments.c.records).where(*some)
-                for reports, data in await connection.execute(query):
-                    stored.append(Records(len(data) // reports, data))
+        stored = [records async for records in self.stream(chunk, day)]
         return stored if len(stored) == len(chunk) else None
 
     async def replace(
@@ -241,7 +309,17 @@ async def delete_segments(
     return reports
 
 
-def stream_selections(chunk: Iterable[SegmentSize], day: dt.date) -> Iterator[sa.Select[Any]]:
-    """Return queries of the reports and records of segments of a day, each of some of them."""
-    columns = (segments.c.reports, segments.c.records)
-    return (sa.select(*columns).where(*some) for some in _selections(chunk, day))
+def _write(shuffle: BulkShuffle, made: IO[bytes]) -> None:
+    for block in shuffle.blocks():
+        made.write(block.data)  # one by one: `writelines` would keep all in memory
+    made.seek(0)
+
+
+def _rows(group: DayGroup, made: IO[bytes], reports: int, width: int) -> Iterator[list[Row]]:
+    """Yield new rows for the records in a file, each of `SMALL` reports or more if possible."""
+    parts = max(1, reports // SMALL)
+    for first in range(0, parts, _ROWS_AT_ONCE):
+        edges = range(first, min(first + _ROWS_AT_ONCE, parts) + 1)
+        numbers = (b - a for a, b in pairwise(reports * edge // parts for edge in edges))
+        records = (Records(width, made.read(number * width)) for number in numbers)
+        yield [row_of(group.key, group.day, some, is_mixed=True) for some in records]

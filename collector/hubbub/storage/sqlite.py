@@ -26,8 +26,18 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
-from hubbub.storage.database import Database, IdTransaction, pieces, translate_errors
-from hubbub.storage.days import PREFIX, DayTable, id_table, parse_tables, pooled_rows, taking_day
+from hubbub.storage.database import (
+    PREFIX,
+    Database,
+    DayTable,
+    IdTransaction,
+    id_table,
+    parse_tables,
+    pieces,
+    pooled_rows,
+    taking_day,
+    translate_errors,
+)
 from hubbub.storage.errors import StoreError
 from hubbub.storage.reports import NewBatch
 from hubbub.storage.schema import segments

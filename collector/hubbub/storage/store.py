@@ -27,7 +27,6 @@ from hubbub.protocol import Dimension, Metric, describe_changes, parse_slice, sl
 from hubbub.storage.counts import Counts, read_counts
 from hubbub.storage.database import Database, translate_errors
 from hubbub.storage.errors import StoreError, UnreachableError
-from hubbub.storage.mixing import mix_closed_days, unmixed_days
 from hubbub.storage.reports import (
     DayCount,
     Declared,
@@ -267,8 +266,8 @@ class Store(Reader):
     async def reshuffle(
         self, today: dt.date, is_stopping: Callable[[], bool] = lambda: False
     ) -> int:
-        """Mix the reports of days before `today` (see `mix_closed_days`), and drop empty tables."""
-        mixed = await mix_closed_days(self.database, self.segments, today, is_stopping)
+        """Mix the reports of days before `today` (see `Segments.mix`), and drop empty tables."""
+        mixed = await self.segments.mix(today, is_stopping)
         await self.database.drop_empty(today)
         return mixed
 
@@ -297,7 +296,7 @@ class Store(Reader):
 
     async def unmixed_days(self, today: dt.date) -> int:
         """Return how many days before `today` have reports that aren't mixed yet."""
-        return await unmixed_days(self.segments, today)
+        return await self.segments.unmixed_days(today)
 
     async def drop_reports(self, before: dt.date) -> int:
         """Delete the reports from before a day, and counts of them; return how many there were."""

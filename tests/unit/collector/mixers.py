@@ -7,10 +7,10 @@ import sys
 _MIXER = """
 import asyncio, datetime, os, sys
 import sqlalchemy as sa
-from hubbub.storage import mixing, open_store
+from hubbub.storage import open_store, segments
 
 url, today, sent = sys.argv[1:]
-mixing.SMALL = 8
+segments.SMALL = 8
 
 def send(*_):
     os.kill(os.getpid(), int(sent))

@@ -9,7 +9,14 @@ from collections import Counter
 import pytest
 import sqlalchemy as sa
 
-from hubbub.storage import MetricVersion, NewBatch, Store, StoreError, mixing, open_store
+from hubbub.storage import (
+    MetricVersion,
+    NewBatch,
+    Store,
+    StoreError,
+    open_store,
+    segments as module,
+)
 from unit.collector.batches import HOMEPAGE, WIDTH, make_new_batch, make_records, stored_segments
 from unit.collector.event_loop import in_event_loop
 from unit.collector.mixers import start_mixer
@@ -24,8 +31,8 @@ _SEARCH = MetricVersion("search", 1)
 @pytest.fixture
 def small_segments(monkeypatch):
     """Let a mixed segment have 8 reports, and 64 be shuffled at once."""
-    monkeypatch.setattr(mixing, "SMALL", 8)
-    monkeypatch.setattr(mixing, "_BLOCK_BYTES", 64 * WIDTH)
+    monkeypatch.setattr(module, "SMALL", 8)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 64 * WIDTH)
 
 
 async def _append_in_eights(store: Store, reports: int, day: dt.date = _DAY) -> None:
