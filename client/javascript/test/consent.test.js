@@ -97,16 +97,6 @@ test("consent given again goes on with the same account, and given late begins o
   assert.equal(new Set(reports().map(({ cohort }) => cohort)).size, 1);
 });
 
-test("consent that changes its mind often ends as it was said last", async (t) => {
-  for (const last of [true, false]) {
-    const { telemetry } = await start(t);
-    for (const consent of [false, true, false, true, !last]) telemetry.setConsent(consent);
-    await telemetry.setConsent(last);
-    await report(telemetry, "a");
-    assertStatus(telemetry, { recorded: Number(last), disabled: last ? null : "no consent" });
-  }
-});
-
 test("what was recorded before a no is never sent after a yes, even if it can't be deleted at once", async (t) => {
   let open = false;
   const script = (_, { reports }) => (open ? created(reports.length) : { status: 503 });

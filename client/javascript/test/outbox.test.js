@@ -230,25 +230,6 @@ test("tabs that share a storage send each report once, under one id", async (t) 
   assert.deepEqual([reports().length, delivered], [80, 80]);
 });
 
-test("a page's batches keep to the protocol's bounds", async (t) => {
-  const metrics = { homepage: { k: 1024 }, search: {}, theme: { type: "boolean" } };
-  const options = { metrics, batchSize: 6_000, maxOutboxBytes: 5_000_000 };
-  const { telemetry, received } = await start(t, options);
-  for (let i = 0; i < 4_500; i++) telemetry.record("homepage", "a");
-  for (let i = 0; i < 100; i++) {
-    telemetry.record("search", "a");
-    telemetry.record("theme", true);
-  }
-  assert.equal(await telemetry.flush(60_000), true);
-  assertStatus(telemetry, { delivered: 4_700 });
-  for (const { batch, headers } of received) {
-    const names = new Set(batch.reports.map(({ metric }) => metric));
-    assert.ok(!(names.has("homepage") && names.has("search")));
-    assert.ok(Number(headers["content-length"]) <= 1_000_000);
-  }
-  assert.equal(received.length, 3);
-});
-
 test("reports that wait for 13 days are dropped and counted", async (t) => {
   let open = false;
   const script = (_, { reports }) => (open ? created(reports.length) : { status: 503 });
