@@ -379,7 +379,10 @@ class Account:
         if name in self.unusable:
             return Decision(Verdict.REFUSED, cached, CHANGED_DEFINITION)
         metric = self._registry[name]
-        if metric.group and self._answers_another(metric):
+        # Another metric of its group may have this client's answer for life, though the secret has
+        # chosen this one, if the group had other metrics then.
+        group = self._registry.groups.get(metric.group)
+        if group and group.choice == "life" and self.ledger.has_answered({*group.metrics} - {name}):
             return Decision(Verdict.REFUSED, cached, NOT_CHOSEN)
         # With periods: the answer of the period in use, or the next number, after the first wait.
         if recording.period is not None:
@@ -475,12 +478,3 @@ class Account:
         """Whether this client waits for a first period of a metric, or of others of its group."""
         names = self._registry.shares_periods(metric)
         return metric.mode == "once" and not any(name in self.periods for name in names)
-
-    def _answers_another(self, metric: Metric) -> bool:
-        """Whether another metric of its group has this client's answer for life.
-
-        The secret's choice excludes that already, unless the group had other metrics then.
-        """
-        group = self._registry.groups[metric.group]
-        others = [name for name in group.metrics if name != metric.name]
-        return group.choice == "life" and self.ledger.has_answered(others)

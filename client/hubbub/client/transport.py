@@ -106,7 +106,14 @@ def is_in_the_clear(address: str) -> bool:
 
 def classify_response(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Answer:
     """Return what an HTTP answer means; `now`: seconds since the epoch."""
-    document = _json_object(body)
+    import json
+
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        document = {}
     # Only a collector returns how many reports it accepted.
     if status in {200, 201} and isinstance(document.get("accepted"), int):
         return Answer(Outcome.DELIVERED)
@@ -372,16 +379,6 @@ def _host(location: str) -> str | None:
 
 def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text[:_LONGEST_DETAIL])
-
-
-def _json_object(body: bytes) -> dict[str, object]:
-    import json
-
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _errors(document: dict[str, object]) -> list[dict[str, object]]:

@@ -16,7 +16,7 @@ from evaluation.reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
 from evaluation.reference.schedule import DAY
 from factories import APPLICATION, make_metric, make_params, make_registry
 from hubbub.client import Metric, Registry, Report
-from hubbub.client.ledger import AnswerKey
+from hubbub.client.ledger import CHANGED_DEFINITION, AnswerKey
 from hubbub.client.outbox import Outbox
 from hubbub.client.state import read_account
 from hubbub.protocol import BooleanType, EnumType, Value
@@ -280,6 +280,7 @@ def test_a_metric_that_changed_under_its_version_harms_no_other(tmp_path, period
         wrongly.record(START + 6 * DAY, metric, value)
     (admitted,) = wrongly.commit_reports(START + 6 * DAY).admitted
     assert admitted.answer.metric == "theme"
+    assert wrongly.recorder.dropped == {CHANGED_DEFINITION: 1}
     again = Process(tmp_path, rightly)
     again.store(START + 7 * DAY, "mood", False)
     assert sorted(stored_reports(tmp_path).values()) == [1, 2]
