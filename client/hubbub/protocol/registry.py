@@ -298,7 +298,8 @@ def _read_metric(
     # Each key by itself, and the type's own.
     with faults.collected():
         keys.check_metric(name, table)
-    of_type = METRIC_TYPES.get(table["type"]) if _names_its_type(table) else None
+    named = table.get("type") if isinstance(table, dict) else None
+    of_type = METRIC_TYPES.get(named) if isinstance(named, str) else None
     if of_type and table.keys() >= set(of_type.keys):
         with faults.collected():
             metric_type = of_type.from_table(where, table)
@@ -319,16 +320,14 @@ def _read_metric(
         expires=table["expires"],
         mode=mode,
         memory=memory,
-        **_caps(memory, table),
+        max_values=table.get("max_values", MAX_VALUES),
+        period_days=table.get("period_days", 0),
+        max_periods=table.get("max_periods", MAX_PERIODS if memory == "period" else 0),
         response=response,
         reports_per_day=table.get("reports_per_day", 0),
         dimensions=_dimensions(where, table, dimensions),
         min_reports=table.get("min_reports", MIN_REPORTS),
     )
-
-
-def _names_its_type(table: Any) -> bool:
-    return isinstance(table, dict) and isinstance(table.get("type"), str)
 
 
 def _dimensions(
@@ -411,13 +410,6 @@ def _response(where: str, metric_type: MetricType, table: Mapping[str, Any]) -> 
         expected = f"more than {width} / {total} = {least:.6g}, or reports carry no information"
         raise MetricError.of(f"{where}.q", chance, expected)
     return UNARY if isinstance(metric_type, BooleanType) else response
-
-
-def _caps(memory: Memory, table: Mapping[str, Any]) -> dict[str, Any]:
-    if memory == "value":
-        return {"max_values": table.get("max_values", MAX_VALUES)}
-    periods = table.get("max_periods", MAX_PERIODS)
-    return {"period_days": table["period_days"], "max_periods": periods}
 
 
 def _params(

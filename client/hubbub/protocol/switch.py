@@ -15,6 +15,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from hubbub.protocol.checks import is_metric_name
 from hubbub.protocol.errors import SwitchError
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ of UTC is wrong by up to 14 hours."""
 _DOMAIN = b"hubbub/1/switch\n"
 _LINE = re.compile(rb"hubbub-switch-1 ([A-Za-z0-9_-]{86})\n")
 _KEY = re.compile(r"hub_(sign|verify)_([A-Za-z0-9_-]{43})")
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _ISSUED = re.compile(
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z"
 )
@@ -107,7 +107,7 @@ def _rate(entry: object, field: str) -> Rate:
     required = frozenset({"metric", "rate"})
     table = _table(entry, field, required, frozenset({"version"}))
     metric, rate = table["metric"], table["rate"]
-    if not (isinstance(metric, str) and _NAME.fullmatch(metric)):
+    if not (isinstance(metric, str) and is_metric_name(metric)):
         raise _wrong(f"{field}.metric", metric, "a metric's name")
     check_rate(f"{field}.rate", rate)
     if "version" not in table:
@@ -248,7 +248,9 @@ class SwitchFile(NamedTuple):
         """
         if self.document.application != application:
             raise _wrong("application", self.document.application, _shown(application))
-        latest = _text_of(now + CLOCK_SKEW)
+        seconds = min((now + CLOCK_SKEW) // 1, _LATEST)
+        moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)  # noqa: DTZ001
+        latest = f"{moment.isoformat()}Z"
         if self.document.issued > latest:
             expected = f"at most {latest}, a day from now by this machine's clock"
             raise _wrong("issued", self.document.issued, expected)
@@ -257,11 +259,6 @@ class SwitchFile(NamedTuple):
         if self.signature is None:
             raise SwitchError("switch: isn't signed; must be, as this app has a key")
         key.check(self.signature, self.body)
-
-
-def _text_of(seconds: float) -> str:
-    moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=min(seconds // 1, _LATEST))  # noqa: DTZ001
-    return f"{moment.isoformat()}Z"
 
 
 def _require_cryptography() -> None:

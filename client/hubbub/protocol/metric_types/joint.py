@@ -174,7 +174,11 @@ class JointType(MetricType):
                 f"value of type {type(value).__name__}: must be a mapping with the fields {names}"
             )
         if value.keys() != self._names:
-            raise EncodingError(self._wrong_fields(value))
+            missing = ", ".join(name for name in self.field_names() if name not in value)
+            raise EncodingError(
+                f"value: must have exactly the fields {', '.join(self.field_names())}; "
+                f"{f'{missing} missing' if missing else 'there are others'}"
+            )
         return tuple(_digit(field, value[field.name]) for field in self.fields)
 
     def cell(self, digits: Sequence[int | str]) -> int:
@@ -189,12 +193,6 @@ class JointType(MetricType):
         return SEPARATOR.join(
             canonical_bytes(part) if isinstance(part, str) else b"%d" % part for part in parts
         )
-
-    def _wrong_fields(self, value: Mapping[str, object]) -> str:
-        names = ", ".join(self.field_names())
-        missing = ", ".join(name for name in self.field_names() if name not in value)
-        what = f"{missing} missing" if missing else "there are others"
-        return f"value: must have exactly the fields {names}; {what}"
 
 
 def _fields(where: str, tables: object) -> tuple[Field, ...]:
