@@ -80,7 +80,7 @@ def test_person_sees_the_numbers_of_what_was_stored(chromium, history):
         for metric in METRICS:
             row = rows.filter(has=watched.page.get_by_role("rowheader", name=metric.name))
             numbers = row.locator("td.n").all_inner_texts()
-            today, all_days = (int(numbers[i].replace(",", "")) for i in (0, -1))
+            today, all_days = (int(numbers[i].replace(",", "")) for i in (0, 2))
             assert today % 100 == 0
             assert abs(today - history.today[metric.name]) < 100
             assert all_days == history.before[metric.name] + today
@@ -112,11 +112,10 @@ def test_older_version_is_shown_with_its_parameters(chromium, history):
 def test_page_is_readable_and_keeps_to_itself(chromium, history, screenshots, size, scheme):
     with opened(chromium, history.admin, size, scheme) as watched:
         page = watched.page
-        page.locator("details").first.locator("summary").click()
         page.screenshot(path=screenshots / f"{size['width']}-{scheme}.png", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
         contrasts: list[tuple[str, float]] = page.evaluate(_CONTRASTS)
-        assert len(contrasts) > 100
+        assert len(contrasts) > 60
         assert [pair for pair in contrasts if pair[1] < 4.5] == []
         assert watched.complaints == []
         assert {address for address in watched.addresses if history.admin not in address} <= {
@@ -152,14 +151,6 @@ def test_keyboard_reaches_everything_and_shows_where_it_is(chromium, history):
             assert outline == "solid2px", where
             seen.add(where)
         assert len(seen) >= reachable / 2
-
-
-def test_page_refreshes_itself_when_asked(chromium, history):
-    with opened(chromium, history.admin) as watched:
-        watched.page.get_by_role("link", name="refresh every 10 seconds").click()
-        before = len(watched.addresses)
-        watched.page.wait_for_event("request", timeout=60_000)
-        assert len(watched.addresses) > before
 
 
 def test_stranger_is_asked_for_the_token(chromium, history):

@@ -108,26 +108,24 @@ def test_numbers_are_those_of_what_was_sent_by_whichever_worker(served):
     for _ in range(3):
         assert post(url, b"not json").status == 400
     wait_until(lambda: served.counted("hubbub_request_seconds_count") == 27)
-    assert served.counted("hubbub_commit_reports_sum") == 60
     assert served.counted("hubbub_reports_total", metric="homepage") in {0, 100}
-    assert served.counted("hubbub_duplicate_batches_total") == 4
     assert served.counted("hubbub_requests_total", status="201", reason="stored") == 20
     assert served.counted("hubbub_requests_total", status="200", reason="duplicate") == 4
     assert served.counted("hubbub_requests_total", status="400", reason="malformed") == 3
     wait_until(lambda: served.counted("hubbub_upkeep_runs_total", task="merge") >= 1)
     status = served.ask("/status.json").json
-    assert (status["reports"], status["duplicates"]) == (60, 4)
+    assert status["reports"] == 60
 
 
 @_WORKERS
 def test_numbers_do_not_go_back_when_a_worker_is_killed(served):
     for _ in range(10):
         assert post(served.collector.url, make_batch(2)).status == 201
-    wait_until(lambda: served.counted("hubbub_commit_reports_sum") == 20)
+    wait_until(lambda: served.counted("hubbub_commit_seconds_count") >= 10)
     if workers := workers_of(served.collector):
         os.kill(workers[0], signal.SIGKILL)
         wait_until(lambda: set(workers) != set(workers_of(served.collector)))
-        assert served.counted("hubbub_commit_reports_sum") == 20
+        assert served.counted("hubbub_commit_seconds_count") == 10
 
 
 def test_answers_are_kept_to_the_reader(empty):

@@ -11,7 +11,6 @@ import gzip
 import itertools
 import json
 import os
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -48,7 +47,6 @@ DESCRIBED = {200, 201, 400, 413, 415, 422}  # and others that take a fault or a 
 _ALL_METHODS = {"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"}
 _ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
-    "deflate": zlib.compress,
 }
 _ENCODINGS = ("identity", *_ENCODERS)
 _KEY, _KEY_HASH = generate_secret("ingest")

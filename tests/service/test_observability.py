@@ -3,13 +3,10 @@
 import asyncio
 import datetime as dt
 import signal
-import ssl
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
 from factories import make_metric, make_params, registry_toml
@@ -161,35 +158,3 @@ def test_days_that_are_over_and_not_mixed_are_counted(metrics_file, database, tm
             )
 
     assert asyncio.run(count()) == (1, 0)
-
-
-def test_certificate_tells_when_it_ends_and_again_after_it_was_renewed(
-    metrics_file, database, tmp_path
-):
-    authority, files = trustme.CA(), (tmp_path / "cert.pem", tmp_path / "key.pem")
-
-    def issue(end: dt.datetime):
-        issued = authority.issue_cert("127.0.0.1", not_after=end)
-        issued.cert_chain_pems[0].write_to_path(files[0])
-        issued.private_key_pem.write_to_path(files[1])
-
-    ends = [dt.datetime(year, 1, 2, 3, 4, 5, tzinfo=dt.UTC) for year in (2041, 2061)]
-    issue(ends[0])
-    config = tmp_path / "collector.toml"
-    paths = f'tls_certificate = "{files[0]}"\ntls_key = "{files[1]}"\n'
-    config.write_text(paths + _CONFIG, encoding="utf-8")
-    with forked_collector(metrics_file, database, ["--config", str(config)]) as collector:
-        served = Served(collector)
-
-        def end() -> float | None:
-            told = served.numbers("hubbub_expiry_timestamp_seconds")
-            return told.get(("cert.pem", "certificate"))
-
-        wait_until(lambda: end() == ends[0].timestamp())
-        trusting = ssl.create_default_context()
-        authority.configure_trust(trusting)
-        with urllib.request.urlopen(f"{collector.url}/livez", context=trusting) as answer:
-            assert answer.status == 200
-        issue(ends[1])
-        collector.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: end() == ends[1].timestamp())

@@ -57,7 +57,7 @@ def test_overload_loses_nothing_and_probes_are_answered_meanwhile(
     metrics_file, sqlite_url, workers
 ):
     accounts = Accounts()
-    options = ["--max-requests", "2", "--workers", workers]
+    options = ["--max-waiting-bytes", "100000", "--workers", workers]
     with (
         running_collector(metrics_file, sqlite_url, options) as collector,
         Load(collector.url, accounts, connections=32) as load,

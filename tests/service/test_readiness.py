@@ -21,21 +21,6 @@ def test_collector_is_ready_once_it_listens(collector):
     assert (answer.status, answer.json) == (200, {"status": "ready"})
 
 
-def test_collector_with_a_full_disk_is_alive_but_not_ready_and_tells_its_log_why(
-    metrics_file, database, tmp_path
-):
-    too_much, errors = str(10**18), tmp_path / "errors"
-    options = ["--min-free-bytes", too_much]
-    with errors_kept_in(errors), forked_collector(metrics_file, database, options) as collector:
-        for _ in range(3):
-            answer = send(collector.url, "GET", "/readyz")
-            assert (answer.status, answer.json["detail"]) == (503, "not ready")
-            assert int(answer.headers["Retry-After"]) > 0
-        assert send(collector.url, "GET", "/livez").json == {"status": "alive"}
-    reason = f"not ready: disk: fewer than min_free_bytes = {too_much} are free"
-    assert errors.read_text(encoding="utf-8").count(reason) == 1
-
-
 @pytest.mark.long
 def test_collector_without_its_database_server_is_not_ready_until_it_is_back(
     metrics_file, postgresql, postgresql_url

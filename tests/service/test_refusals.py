@@ -80,8 +80,10 @@ def test_deeply_nested_body_is_refused(url, body, content_type):
         batch_to_json(make_batch()),
         gzip.compress(batch_to_json(make_batch()))[:-12],
         gzip.compress(batch_to_json(make_batch()))[:10] + b"\xff" * 50,
+        gzip.compress(batch_to_json(make_batch()))[:-8] + bytes(8),
+        gzip.compress(batch_to_json(make_batch())) * 2,
     ],
-    ids=["text", "empty", "plain JSON", "cut off", "damaged"],
+    ids=["text", "empty", "plain JSON", "cut off", "damaged", "wrong checksum", "two members"],
 )
 def test_bad_gzip_is_answered_400(url, body):
     assert "body" in _detail(post(url, body, headers=_GZIP), 400)
@@ -112,6 +114,12 @@ def test_other_media_type_is_answered_415_with_the_right_ones(url, content_type)
     assert "Content-Type" in detail
     assert JSON in detail
     assert COMPACT in detail
+
+
+@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", "x" * 100])
+def test_other_encoding_is_answered_415_with_the_right_one(url, encoding):
+    answer = post(url, make_batch(), headers={"Content-Encoding": encoding})
+    assert "must be absent, or gzip" in _detail(answer, 415)
 
 
 def test_missing_media_type_is_answered_415(url):

@@ -21,7 +21,6 @@ _IMPORTED_LATE = {
     "jinja2",
     "multiprocessing",
     "pyarrow",
-    "pydantic_settings",
     "rich",
     "scipy",
     "sqlalchemy.dialects.postgresql",

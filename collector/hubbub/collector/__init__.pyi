@@ -40,12 +40,7 @@ from hubbub.collector.ingest.compact_reader import (
     CompactReader as CompactReader,
     ExpectedReports as ExpectedReports,
 )
-from hubbub.collector.ingest.reader import (
-    ENCODINGS as ENCODINGS,
-    BatchReader as BatchReader,
-    check_encoding as check_encoding,
-    decompress as decompress,
-)
+from hubbub.collector.ingest.reader import BatchReader as BatchReader
 from hubbub.collector.ingest.validator import MOST_STORED as MOST_STORED, SliceLimit as SliceLimit
 from hubbub.collector.operations.metrics import (
     FAMILIES as FAMILIES,
@@ -61,17 +56,11 @@ from hubbub.collector.operations.publishing import (
     RoundedCounter as RoundedCounter,
 )
 from hubbub.collector.operations.status import (
-    History as History,
-    certificate_ends as certificate_ends,
     expiries as expiries,
     parameters as parameters,
     task_statuses as task_statuses,
 )
-from hubbub.collector.problems import (
-    BatchError as BatchError,
-    RefusalError as RefusalError,
-    refusal as refusal,
-)
+from hubbub.collector.problems import RefusalError as RefusalError, refusal as refusal
 from hubbub.collector.serving.connections import (
     Connections as Connections,
     room_within as room_within,

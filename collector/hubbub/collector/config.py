@@ -14,7 +14,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, cast
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -128,8 +128,6 @@ class Settings(_Frozen):
     """Largest request body, after decompression."""
     max_reports: _Count = 10_000
     """Most reports in a batch."""
-    max_requests: _Count = 1024
-    """Most requests at a time; more are shed."""
     max_connections: _Count = 4096
     """Most connections per worker; beyond that, a new connection closes the one that has been idle
     longest."""
@@ -158,12 +156,9 @@ class Settings(_Frozen):
     publish_seconds: _Seconds = 600.0
     """How often the admin listener updates its numbers of requests and reports; between updates,
     they don't show when a report arrived."""
-    improbable_tail: float = Field(default=1e-9, gt=0, lt=1)
-    """A report is improbable if the probability of its number of set bits is below this."""
     improbable_reports: Literal["flag", "refuse"] = "flag"
-    """Treatment of improbable reports: flag (count) or refuse them."""
-    min_free_bytes: int = Field(default=64 * 2**20, ge=0)
-    """Least free disk space for the store; with less, the collector isn't ready."""
+    """Treatment of reports whose number of set bits has a probability below 1e-9: flag (count) or
+    refuse them."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least important log lines to write."""
 
@@ -255,7 +250,7 @@ def load(
             values.pop(name, None)
         if "metrics" not in only:
             values["metrics"] = ""
-    faults = list(_unknown_variables())
+    faults: list[str] = []
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
@@ -283,8 +278,6 @@ def _merge(
             values[name] = value
 
 
-# Not pydantic-settings' TomlConfigSettingsSource, which takes a missing file for an empty one and
-# doesn't name the file in its errors.
 def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8-sig"))
@@ -296,33 +289,17 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _environment() -> Mapping[str, Any]:
     """Return the values of the variables HUBBUB_COLLECTOR_...; an empty one counts as unset."""
-    if not any(name.upper().startswith(_PREFIX) for name in os.environ):
-        return {}
-    # Only now, because most collectors are configured by a file, and it takes its time.
-    from pydantic_settings import BaseSettings, EnvSettingsSource  # noqa: PLC0415
-
-    class Environment(EnvSettingsSource):
-        def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-            """Return a table or list from JSON; what isn't is left to the checks of the field."""
-            try:
-                return super().decode_complex_value(field_name, field, value)
-            except ValueError:
-                return value
-
-    return Environment(
-        cast("type[BaseSettings]", Settings),  # of which it needs the fields
-        env_prefix=_PREFIX,
-        env_nested_delimiter=_NESTING,
-        env_ignore_empty=True,
-    )()
-
-
-def _unknown_variables() -> Iterator[str]:
-    known = {CONFIG_VARIABLE, *(_PREFIX + field.upper() for field in Settings.model_fields)}
-    for name in sorted(os.environ):
-        head = _PREFIX + name[len(_PREFIX) :].split(_NESTING)[0]
-        if name.upper().startswith(_PREFIX) and head.upper() not in known:
-            yield f"{name}: {_UNKNOWN}"
+    values: dict[str, Any] = {}
+    for name, text in os.environ.items():
+        if text and name.upper().startswith(_PREFIX) and name.upper() != CONFIG_VARIABLE:
+            *tables, last = name[len(_PREFIX) :].lower().split(_NESTING)
+            inner = values
+            for table in tables:
+                if not isinstance(inner.get(table), dict):
+                    inner[table] = {}
+                inner = inner[table]
+            inner[last] = text
+    return values
 
 
 def _describe(error: ValidationError, sources: Mapping[_Path, str]) -> Iterator[str]:

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from hubbub.protocol import HubbubError
 
-_REASONS = {400: "malformed", 413: "too_large", 415: "media_type", 422: "invalid"}
-
 
 class Answer(NamedTuple):
     """The answer to a request."""
@@ -31,6 +29,8 @@ class RefusalError(HubbubError):
     own, for counting: never made from what the client sent. `detail`: what was wrong and what was
     expected. `headers`: headers that belong to the answer. `retry_after`: seconds after which the
     same request may succeed. `key`: the name of the ingest key because of which it is refused.
+    `reports`: the fault of each report that is at fault by itself. `unknown`: metrics and versions
+    that the collector doesn't know yet.
     """
 
     def __init__(
@@ -42,6 +42,8 @@ class RefusalError(HubbubError):
         headers: Mapping[str, str] | None = None,
         retry_after: float | None = None,
         key: str | None = None,
+        reports: Mapping[int, str] | None = None,
+        unknown: Collection[tuple[str, int]] = (),
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -50,27 +52,6 @@ class RefusalError(HubbubError):
         self.headers = headers or {}
         self.retry_after = retry_after
         self.key = key
-
-
-class BatchError(RefusalError):
-    """A body that can't become a batch.
-
-    `reports`: the fault of each report that is at fault by itself. `unknown`: metrics and versions
-    that the collector doesn't know yet. `reason`: by default "unregistered" if only that is wrong,
-    or else what the status stands for.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        detail: str,
-        reports: Mapping[int, str] | None = None,
-        unknown: Collection[tuple[str, int]] = (),
-        *,
-        reason: str | None = None,
-    ) -> None:
-        reason = reason or ("unregistered" if unknown and not reports else _REASONS[status])
-        super().__init__(status, reason, detail)
         self.reports = reports or {}
         self.unknown = unknown
 
@@ -123,8 +104,8 @@ def refusal(error: RefusalError) -> Answer:
         error.status,
         error.detail,
         retry_after=error.retry_after,
-        reports=error.reports if isinstance(error, BatchError) else None,
-        unknown=error.unknown if isinstance(error, BatchError) else (),
+        reports=error.reports,
+        unknown=error.unknown,
         headers=error.headers,
         is_unstored=error.status in _SENT_AGAIN,
     )

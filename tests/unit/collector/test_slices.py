@@ -17,8 +17,8 @@ from factories import make_metric
 from hubbub.collector import (
     MOST_SECTIONS_OF_SLICES,
     MOST_STORED,
-    BatchError,
     BatchReader,
+    RefusalError,
     SliceLimit,
 )
 from hubbub.collector.ingest import compact_reader
@@ -134,7 +134,7 @@ def test_both_forms_of_a_batch_say_the_same_and_what_is_not_told_apart_is_left_o
 def test_report_whose_slice_is_none_is_refused_by_its_field(text):
     good = Report("homepage", 1, 0, bytes(16), "platform=mac")
     body = batch_to_json(Batch((good, good._replace(slice=text))))
-    with pytest.raises(BatchError) as caught:
+    with pytest.raises(RefusalError) as caught:
         _READER.read(body, _JSON)
     assert caught.value.status == 422
     assert "reports[1].slice" in str(caught.value)
@@ -142,7 +142,7 @@ def test_report_whose_slice_is_none_is_refused_by_its_field(text):
     told = b"homepage;platform=mac"
     other = f"homepage;{text}".encode()
     changed = compact.replace(bytes([len(told)]) + told, bytes([len(other)]) + other)
-    with pytest.raises(BatchError, match="slice"):
+    with pytest.raises(RefusalError, match="slice"):
         _READER.read(changed, MEDIA_TYPE)
 
 
@@ -278,7 +278,7 @@ def test_batch_of_thousands_of_slices_is_refused_before_most_are_looked_at(
 ):
     looked_at = _counted(monkeypatch, dimensions, "parse_slice")
     reader = BatchReader(_REGISTRY)
-    with pytest.raises(BatchError) as caught:
+    with pytest.raises(RefusalError) as caught:
         reader.read(write(_made_up(9000)), media_type)
     assert caught.value.status == 413
     assert len(looked_at) <= MOST_SECTIONS_OF_SLICES

@@ -50,11 +50,11 @@ def _with_flags(command: _Command) -> _Command:
 @click.command(
     cls=WithHeadings,
     headings={
-        "Senders": "anonymous cors_origins switch improbable_tail improbable_reports",
+        "Senders": "anonymous cors_origins switch improbable_reports",
         "TLS": "tls_certificate tls_key",
-        "Storage": "deduplication_days report_days upkeep_seconds min_free_bytes",
+        "Storage": "deduplication_days report_days upkeep_seconds",
         "Admin listener and probes": "admin_host publish_seconds probe_host probe_port",
-        "Limits": "max_body_bytes max_reports max_requests max_connections "
+        "Limits": "max_body_bytes max_reports max_connections "
         "max_connections_per_address max_waiting_bytes header_seconds body_seconds drain_seconds "
         "retry_after_seconds",
         "Logs": "log_level",

@@ -51,14 +51,6 @@ def store_options(command: _Command) -> _Command:
 @click.command("export")
 @store_options
 @click.option(
-    "--format",
-    "_format",
-    default="parquet",
-    show_default=True,
-    type=click.Choice(["parquet"]),
-    help="Format to write.",
-)
-@click.option(
     "--to",
     "directory",
     required=True,
@@ -78,7 +70,6 @@ def store_options(command: _Command) -> _Command:
 def export(
     store: str | None,
     config: Path | None,
-    _format: str,
     directory: str,
     metrics: tuple[str, ...],
     since: dt.datetime | None,

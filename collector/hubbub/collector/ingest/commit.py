@@ -45,7 +45,6 @@ class Commit(NamedTuple):
     """The result of one transaction."""
 
     batches: Sequence[NewBatch]  # those that were new, and are stored now
-    duplicates: int  # how many others had been stored before
     seconds: float  # how long the transaction took
 
 
@@ -78,11 +77,6 @@ class GroupCommit:
         self._logged_at = float("-inf")
         self._unlogged = 0
         self.refused_at = float("-inf")
-
-    @property
-    def depth(self) -> int:
-        """How many batches wait for the next transaction."""
-        return len(self._waiting)
 
     async def submit(self, batch: NewBatch) -> bool:
         """Store a batch durably, all of it; return whether it was new.
@@ -158,7 +152,7 @@ class GroupCommit:
         self._answer(group, fresh)
         new = [waiting.batch for waiting, is_new in zip(group, fresh, strict=True) if is_new]
         try:
-            self._observe(Commit(new, fresh.count(False), seconds))
+            self._observe(Commit(new, seconds))
         except Exception as error:
             # A fault in counting must not stop the writer: later batches would wait for ever.
             _log.error("unexpected %s while counting a transaction", type(error).__name__)

@@ -22,7 +22,7 @@ from hubbub.collector.ingest.compact_reader import (
     CompactReader,
     ExpectedReports,
 )
-from hubbub.collector.problems import BatchError, RefusalError
+from hubbub.collector.problems import RefusalError
 from hubbub.protocol import (
     COHORT_BYTES,
     MOST_SLICES,
@@ -38,12 +38,7 @@ from hubbub.protocol import (
 )
 from hubbub.storage import Declared, MetricVersion, NewBatch
 
-ENCODINGS = ("gzip", "deflate")
 _GZIP = 16 + zlib.MAX_WBITS  # zlib's way to ask for gzip's header (its manual, inflateInit2)
-_MOST_MEMBERS = 64
-"""Members of a body: the rest is copied after each, so a megabyte of empty ones takes minutes."""
-
-_DEFLATED_ZLIB = 8  # the compression method, in the low bits of a zlib stream's first byte
 _BATCH_ID = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
 _AT_REPORT = re.compile(r"reports\[(\d+)\]")
 _AT_PATH = re.compile(r"(?P<fault>.*) - at `(?P<path>[^`]*)`", re.DOTALL)
@@ -74,10 +69,12 @@ _decode_any = msgspec.json.Decoder(_Batch).decode
 
 
 def check_media_type(content_type: str) -> None:
-    """Refuse a body of another media type than can be read (raises BatchError: 415)."""
+    """Refuse a body of another media type than can be read (raises RefusalError: 415)."""
     if content_type not in _MEDIA_TYPES:
         expected = ", ".join(_MEDIA_TYPES)
-        raise BatchError(415, f"Content-Type = {_cut(content_type)!r}: must be one of: {expected}")
+        raise RefusalError(
+            415, "media_type", f"Content-Type = {_cut(content_type)!r}: must be one of: {expected}"
+        )
 
 
 class BatchReader:
@@ -113,7 +110,7 @@ class BatchReader:
     def read(self, body: bytes, content_type: str) -> NewBatch:
         """Return the batch in a body.
 
-        Raises `BatchError`: 415 for another media type, 400 for a body that isn't what its media
+        Raises `RefusalError`: 415 for another media type, 400 for a body that isn't what its media
         type says, 413 for too many reports, 422 for any report that doesn't fit its metric or whose
         metric or version isn't known.
         """
@@ -121,7 +118,7 @@ class BatchReader:
             try:
                 batch = self._read_compact(body)
             except TooManyReportsError as error:
-                raise BatchError(413, str(error)) from error
+                raise RefusalError(413, "too_large", str(error)) from error
             except CompactError as error:
                 raise _not_valid(content_type, error) from error
         else:
@@ -154,12 +151,13 @@ class BatchReader:
             detail = _describe_shape(str(error))
             at_report = _AT_REPORT.match(detail)
             reports = {int(at_report[1]): detail} if at_report else None
-            raise BatchError(422, detail, reports) from error
+            raise RefusalError(422, "invalid", detail, reports=reports) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _not_valid(_JSON, error) from error
         if len(batch.reports) > self._max_reports:
             given = len(batch.reports)
-            raise BatchError(413, f"reports: {given}; must be at most {self._max_reports}")
+            detail = f"reports: {given}; must be at most {self._max_reports}"
+            raise RefusalError(413, "too_large", detail)
         return batch
 
     def _look_at_each(self, batch: NewBatch) -> NewBatch:
@@ -171,7 +169,7 @@ class BatchReader:
         return self._checked(_Batch(batch.batch_id.hex(), reports))
 
     def _checked(self, batch: _Batch) -> NewBatch:
-        """Return the records of a batch (raises BatchError: says what is wrong with it)."""
+        """Return the records of a batch (raises RefusalError: says what is wrong with it)."""
         rows: dict[tuple[str, int, str], list[bytes]] = {}
         for report in batch.reports:
             if not self._fits(report):
@@ -188,7 +186,7 @@ class BatchReader:
             {key: Records(len(some[0]), b"".join(some)) for key, some in records.items()},
         )
 
-    def _refusal(self, batch: _Batch) -> BatchError:
+    def _refusal(self, batch: _Batch) -> RefusalError:
         """Return what is wrong with the reports of a batch."""
         _check_number_of_slices(
             len({(it.metric, it.version, it.slice) for it in batch.reports if it.slice})
@@ -206,7 +204,8 @@ class BatchReader:
             is_told = len(faults) < _IN_FULL
             faults[index] = f"reports[{index}].{self._fault(report)}" if is_told else "refused"
         first = next(iter((*faults.values(), *unknown.values())))
-        return BatchError(422, first, faults, unknown)
+        reason = "invalid" if faults else "unregistered"
+        return RefusalError(422, reason, first, reports=faults, unknown=unknown)
 
     def _may_be_known_elsewhere(self, report: _Report) -> bool:
         return (
@@ -247,13 +246,12 @@ class BatchReader:
 
 def _check_number_of_slices(slices: int) -> None:
     if slices > MOST_SECTIONS_OF_SLICES:
-        raise BatchError(
-            413, f"reports: of {slices} slices; must be of at most {MOST_SECTIONS_OF_SLICES}"
-        )
+        detail = f"reports: of {slices} slices; must be of at most {MOST_SECTIONS_OF_SLICES}"
+        raise RefusalError(413, "too_large", detail)
 
 
-def _not_valid(content_type: str, error: Exception) -> BatchError:
-    return BatchError(400, f"body: not valid {content_type}: {error}")
+def _not_valid(content_type: str, error: Exception) -> RefusalError:
+    return RefusalError(400, "malformed", f"body: not valid {content_type}: {error}")
 
 
 def _describe_shape(message: str) -> str:
@@ -277,48 +275,30 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES]) + more
 
 
-def check_encoding(given: str) -> str:
-    """Return the encoding that a Content-Encoding names, or "" for none.
+def is_gzip(encoding: str) -> bool:
+    """Return whether a Content-Encoding says that a body is compressed.
 
     Raises `RefusalError`: 415 for one that isn't known.
     """
-    encoding = given.strip().lower()
-    if encoding in {"", "identity"}:
-        return ""
-    if encoding not in ENCODINGS:
-        detail = f"Content-Encoding: must be absent, or one of: {', '.join(ENCODINGS)}"
-        raise RefusalError(415, "encoding", detail)
-    return encoding
+    encoding = encoding.strip().lower()
+    if encoding not in {"", "identity", "gzip"}:
+        raise RefusalError(415, "encoding", "Content-Encoding: must be absent, or gzip")
+    return encoding == "gzip"
 
 
-def decompress(body: bytes, encoding: str, most: int) -> bytes:
-    """Undo a Content-Encoding.
+def decompress(body: bytes, most: int) -> bytes:
+    """Undo gzip, as one member, which is what clients send.
 
-    `encoding`: one of `ENCODINGS`. `most`: most bytes to return. Raises `RefusalError`: 413 if the
-    result is too large, 400 if the body doesn't fit the encoding.
+    `most`: most bytes to return. Raises `RefusalError`: 413 if the result is too large, 400 if the
+    body is anything else.
     """
-    window = _GZIP
-    if encoding == "deflate":
-        # That means zlib's format, but some senders send the bare one.
-        is_zlib = bool(body) and body[0] & 0x0F == _DEFLATED_ZLIB
-        window = zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS
-    plain, rest, members = b"", body, 0
-    while rest or not members:  # several members are read as one (RFC 1952, section 2.2)
-        members += 1
-        if members > (_MOST_MEMBERS if window == _GZIP else 1):
-            raise _not_encoded(encoding)
-        stream = zlib.decompressobj(window)
-        try:
-            plain += stream.decompress(rest, most + 1 - len(plain))
-        except zlib.error:
-            raise _not_encoded(encoding) from None
-        if len(plain) > most:
-            raise RefusalError(413, "too_large", f"body: must be at most {most} bytes")
-        if not stream.eof:
-            raise _not_encoded(encoding)
-        rest = stream.unused_data
+    stream = zlib.decompressobj(_GZIP)
+    try:
+        plain = stream.decompress(body, most + 1)
+    except zlib.error:
+        plain = b""
+    if len(plain) > most:
+        raise RefusalError(413, "too_large", f"body: must be at most {most} bytes")
+    if not stream.eof or stream.unused_data:
+        raise RefusalError(400, "incomplete", "body: incomplete, or not gzip")
     return plain
-
-
-def _not_encoded(encoding: str) -> RefusalError:
-    return RefusalError(400, "incomplete", f"body: incomplete, or not {encoding}")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from hubbub.collector.config import Settings
 from hubbub.collector.operations.metrics import Metrics
-from hubbub.collector.problems import BatchError
+from hubbub.collector.problems import RefusalError
 from hubbub.protocol import (
     MOST_SLICES,
     Metric,
@@ -33,13 +33,13 @@ MOST_STORED = 4 * MOST_SLICES
 """Four times what is published: new slices of a day have room before they are large enough."""
 
 _DAY = dt.timedelta(days=1)
+_TAIL = 1e-9  # at a million reports a day an honest one is flagged once in three years
 
 
 class ReportValidator:
     """Compares set bits with what is plausible for the registry's current versions."""
 
     def __init__(self, registry: Registry, settings: Settings, metrics: Metrics) -> None:
-        self._tail = settings.improbable_tail
         self._refuses = settings.improbable_reports == "refuse"
         self._count = metrics.improbable
         self._bounds: Mapping[MetricVersion, SetBits] = {}
@@ -49,7 +49,7 @@ class ReportValidator:
         """Use another registry from now on."""
         self._bounds = {
             MetricVersion(metric.name, metric.version): plausible_set_bits(
-                metric.params, metric.type, self._tail, metric.response
+                metric.params, metric.type, _TAIL, metric.response
             )
             for metric in registry.values()
         }
@@ -57,15 +57,14 @@ class ReportValidator:
     def check(self, batch: NewBatch) -> None:
         """Refuse a batch with impossible reports, or with improbable ones if so configured.
 
-        Raises `BatchError`: 422, saying how many reports of which metric.
+        Raises `RefusalError`: 422, saying how many reports of which metric.
         """
         for key, records in batch.records.items():
             bounds = self._refused_by(key)
             if bounds and (found := int(improbable(records, bounds).sum())):
-                raise BatchError(
-                    422, f"reports: {found} of {key.metric} with {_fault(bounds)}",
-                    reason="improbable" if bounds.cells is None else "impossible",
-                )  # fmt: skip
+                reason = "improbable" if bounds.cells is None else "impossible"
+                detail = f"reports: {found} of {key.metric} with {_fault(bounds)}"
+                raise RefusalError(422, reason, detail)
 
     def _refused_by(self, key: MetricVersion) -> SetBits | None:
         bounds = self._bounds.get(key.whole)

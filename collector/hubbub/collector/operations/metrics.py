@@ -28,9 +28,6 @@ from hubbub.protocol import HubbubError, Registry
 PREFIX = "hubbub_"
 """Prefix of all families' names for Prometheus."""
 
-_PEAK_SECONDS = 600.0
-"""A momentary peak is shown for as long at least, whenever the numbers are published."""
-
 _FILE_BYTES = 2**20
 """Per kind of number and process: room for some 6,000 series. It is written in full, so that a disk
 that fills up later kills no process; beyond that a file grows without such a reserve."""
@@ -47,7 +44,7 @@ _ANSWERS = {
     "413": ("too_large",),
     "415": ("media_type", "encoding"),
     "422": ("invalid", "unregistered", "improbable", "impossible"),
-    "429": ("quota", "shed_requests", "shed_bytes"),
+    "429": ("quota", "shed_bytes"),
     "500": ("unexpected",),
     "503": ("store",),
 }
@@ -57,8 +54,6 @@ _OF_KEYS = ("key_expired", "too_large", "quota")
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The usual bounds of prometheus_client, from an SSD's commit on."""
-_COUNTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
-"""Two per decade, from a lone batch to the largest transactions."""
 
 
 class Family(NamedTuple):
@@ -83,7 +78,6 @@ FAMILIES: Mapping[str, Family] = {
         bounds=_SECONDS,
     ),
     "reports": Family("counter", "Reports stored and acknowledged", ("metric", "version")),
-    "duplicate_batches": Family("counter", "Batches that were stored already"),
     "shed": Family("counter", "Requests and connections turned away", ("reason",)),
     "key_refusals": Family(
         "counter", "Requests refused because of their ingest key", ("key", "reason")
@@ -94,38 +88,22 @@ FAMILIES: Mapping[str, Family] = {
         ("metric",),
     ),
     "upkeep_runs": Family("counter", "Runs of background tasks", ("task", "result")),
-    "reloads": Family(
-        "counter",
-        "Times that a process read the registry, keys and certificate again",
-        ("result",),
-    ),
     "reload_failing": Family(
         "livesum",
-        "Processes that go by an old registry, keys and certificate, as the new ones are wrong",
+        "Processes that go by old files, as the new ones are wrong",
     ),
-    "reload_last_success_timestamp_seconds": Family(
-        "livemax",
-        "When a process last read registry, keys and certificate, at its start or later",
-    ),
-    "switch_failing": Family("livesum", "Processes that serve an old switch, as its file is wrong"),
     "upkeep_last_success_timestamp_seconds": Family(
         "livemax",
         "When a background task last succeeded; until it does, when the collector started",
         ("task",),
     ),
-    "upkeep_last_failure_timestamp_seconds": Family(
-        "livemax", "When a background task last failed", ("task",)
-    ),
-    "queue_depth_batches": Family("livesum", "Most batches that waited for a commit of late"),
-    "connections": Family("livesum", "Most connections that were open at once of late"),
-    "processes": Family("livesum", "Processes that take reports"),
     "build_info": Family(
         "fact",
         "1, with the version of hubbub, the store's schema and a digest of the registry",
         ("version", "schema", "registry"),
     ),
     "expiry_timestamp_seconds": Family(
-        "fact", "When the certificate, a key or a token is no longer good", ("type", "name")
+        "fact", "When a key or a token is no longer good", ("type", "name")
     ),
     "registry_findings": Family(
         "fact", "What `hubbub-collector check` finds in the registry, by its code", ("code",)
@@ -142,8 +120,6 @@ FAMILIES: Mapping[str, Family] = {
         "fact", "Bytes free on the disk under an SQLite store, in whole MiB"
     ),
     "commit_seconds": Family("histogram", "Time until a transaction is durable", bounds=_SECONDS),
-    "commit_batches": Family("histogram", "Batches in a transaction", bounds=_COUNTS),
-    "commit_reports": Family("histogram", "Reports in a transaction", bounds=_COUNTS),
 }
 """Families by name for Prometheus, without `PREFIX`."""
 
@@ -258,10 +234,7 @@ class Metrics:
                     exposed, text, labels, registry=own, multiprocess_mode=kind
                 )
         self._members: dict[tuple[object, ...], Any] = {}
-        self._peaks: dict[str, dict[int, float]] = {}
-        self._upkeeps: dict[str, tuple[float, bool]] = {}
         self.begun: set[tuple[str, ...]] = set()
-        self._of("reload_last_success_timestamp_seconds").set(time.time())
 
     def begin(
         self, registry: Registry, keys: Iterable[str] = (), tasks: Collection[str] = ()
@@ -313,58 +286,24 @@ class Metrics:
         """Count reports whose number of set bits is improbable under the mechanism."""
         self._of("improbable_reports", metric).inc(n)
 
-    def duplicates(self, n: int) -> None:
-        """Count batches that were stored already."""
-        self._of("duplicate_batches").inc(n)
-
     def shed(self, reason: str) -> None:
         """Count a request or connection that was turned away to protect the others."""
         self._of("shed", reason).inc()
 
-    def committed(self, batches: int, reports: int, seconds: float) -> None:
-        """Count a transaction: how much it held, and how long it took to be durable."""
+    def committed(self, seconds: float) -> None:
+        """Count how long a transaction took to be durable."""
         self._of("commit_seconds").observe(seconds)
-        self._of("commit_batches").observe(batches)
-        self._of("commit_reports").observe(reports)
 
     def upkeep(self, task: str, *, succeeded: bool) -> None:
         """Count a run of a task in the background, such as "merge" or "tidy"."""
         self._of("upkeep_runs", task, "done" if succeeded else "failed").inc()
-        # To the minute: a run takes longer if reports came since the one before. Of two in the same
-        # minute the later one is still later.
-        before, result = self._upkeeps.get(task, (0.0, succeeded))
-        at = max(time.time() // 60 * 60, before + (result is not succeeded))
-        self._upkeeps[task] = at, succeeded
-        outcome = "success" if succeeded else "failure"
-        self._of(f"upkeep_last_{outcome}_timestamp_seconds", task).set(at)
+        if succeeded:
+            # To the minute: a run takes longer if reports came since the one before.
+            self._of("upkeep_last_success_timestamp_seconds", task).set(time.time() // 60 * 60)
 
     def reloaded(self, *, succeeded: bool) -> None:
-        """Count that the registry, the keys and the certificate were read again."""
-        self._of("reloads", "done" if succeeded else "failed").inc()
+        """Set whether the files were in order when they were last read again."""
         self._of("reload_failing").set(not succeeded)
-        if succeeded:
-            self._of("reload_last_success_timestamp_seconds").set(time.time())
-
-    def switch_read(self, *, succeeded: bool) -> None:
-        """Set whether the switch's file is in order."""
-        self._of("switch_failing").set(not succeeded)
-
-    def queue_depth(self, batches: int) -> None:
-        """Set how many batches wait to be committed in this process."""
-        self._set_peak("queue_depth_batches", batches)
-
-    def connections(self, n: int) -> None:
-        """Set how many connections are open in this process, which so takes reports."""
-        self._set_peak("connections", n)
-        self._of("processes").set(1)
-
-    def _set_peak(self, family: str, number: float) -> None:
-        """Set a gauge to the most of this period and of the one before."""
-        period = int(time.time() / _PEAK_SECONDS)
-        peaks = self._peaks.get(family, {})
-        highest = max(number, peaks.get(period, 0.0))
-        self._peaks[family] = {period - 1: peaks.get(period - 1, 0.0), period: highest}
-        self._of(family).set(max(self._peaks[family].values()))
 
     def snapshot(self) -> MetricValues:
         """Return the totals of all processes."""

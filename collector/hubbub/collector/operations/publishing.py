@@ -37,8 +37,6 @@ from hubbub.collector.config import Settings
 from hubbub.collector.operations.metrics import FAMILIES, PREFIX, Metrics, MetricValues
 from hubbub.collector.operations.status import (
     Expiry,
-    History,
-    ServiceStatus,
     Stored,
     expiries,
     metric_statuses,
@@ -51,18 +49,10 @@ from hubbub.storage import SCHEMA_VERSION, STEPS, DayCount, MetricVersion, Store
 HUNDRED = 100
 """Reports by metric are published in multiples of this."""
 
-_LIVE = frozenset(
-    {
-        "reloads",
-        "reload_failing",
-        "reload_last_success_timestamp_seconds",
-        "switch_failing",
-        "processes",
-    }
-)
-"""Published exactly, as no request moves them. Requests do move how long an upkeep takes."""
+_LIVE = "reload_failing"
+"""Published exactly, as no request moves it. Requests do move how long an upkeep takes."""
 
-_SINCE_START = _LIVE | {"upkeep_runs"}
+_SINCE_START = "upkeep_runs"
 """Counted from the start on, since they reveal nothing of requests."""
 
 _STARTED = "upkeep_last_success_timestamp_seconds"
@@ -115,7 +105,7 @@ class Publisher:
 
     `facts`: numbers that aren't counted, such as the size of the store; set them at a step.
     `exact`: the numbers of the last step before reports by metric were rounded, for sums over
-    metrics.
+    metrics. `recent`: by how much these moved at the last step.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -124,6 +114,7 @@ class Publisher:
         self._coarse = RoundedCounter()
         self._base: MetricValues | None = None
         self._processes: list[Metric] = []
+        self.recent = MetricValues()
         self._published = self.exact = MetricValues(
             (name, number if name[0] == _STARTED else 0.0)
             for name, number in metrics.snapshot().items()
@@ -135,10 +126,12 @@ class Publisher:
         numbers = self._metrics.snapshot()
         if self._base is None:
             self._base = numbers
+        before = self.exact
         self.exact = MetricValues(
             (name, number - self._base.of(*name) if _is_counted(name[0]) else number)
             for name, number in numbers.items()
         )
+        self.recent = MetricValues((name, n - before.of(*name)) for name, n in self.exact.items())
         by_metric = {name: n for name, n in self.exact.items() if name[0] == "reports"}
         # That there is a number of a metric, or of a reason, would show that there was one, unless
         # there always is.
@@ -153,7 +146,7 @@ class Publisher:
     def values(self) -> MetricValues:
         """Return what is published now."""
         numbers = self._metrics.snapshot()
-        live = {name: number for name, number in numbers.items() if name[0] in _LIVE}
+        live = {name: number for name, number in numbers.items() if name[0] == _LIVE}
         return MetricValues({**self._published, **live, **self.facts})
 
     def exposition(self) -> tuple[bytes, str]:
@@ -179,14 +172,13 @@ class Publisher:
 
 
 def _is_counted(family: str) -> bool:
-    return FAMILIES[family].type in {"counter", "histogram"} and family not in _SINCE_START
+    return FAMILIES[family].type in {"counter", "histogram"} and family != _SINCE_START
 
 
 class Watch:
     """Observes a collector while it runs; a step costs the store a sum over its segments.
 
-    `in_force`: returns the settings and the registry that are in force; the same object until they
-    change.
+    `in_force`: returns the settings and the registry that are in force; the same until they change.
     """
 
     def __init__(
@@ -198,7 +190,6 @@ class Watch:
         self._known: tuple[object, tuple[Expiry, ...], str] = (None, (), "")
         self._read_files()
         self._publisher = Publisher(metrics)
-        self._history = History()
         self._started = dt.datetime.now(dt.UTC)
         self._seconds = in_force()[0].publish_seconds
         self._coarse, self._coarse_slices = RoundedCounter(), RoundedCounter()
@@ -218,55 +209,55 @@ class Watch:
             try:
                 self._publisher.step()
                 self._published_at = dt.datetime.now(dt.UTC)
-                self._history.add(time.monotonic(), self._publisher.exact)
                 await _fault_of(self._read_store())
                 self._publisher.facts = self._facts()
             except Exception as error:
                 # Without its text, which may quote what is stored.
                 _log.error("unexpected %s while looking into the store", type(error).__name__)
 
-    async def status(self) -> ServiceStatus:
-        """Return how the collector is doing now."""
+    async def status(self) -> dict[str, Any]:
+        """Return how the collector is doing now: what the page and /status.json show."""
         _, registry = self._in_force()
         ends, digest = self._read_files()
         await self._ping()
-        values, stored = self._publisher.values(), self._stored
+        publisher, values, stored = self._publisher, self._publisher.values(), self._stored
         now = dt.datetime.now(dt.UTC)
-        return ServiceStatus(
-            at=now,
-            started=self._started,
-            published_at=self._published_at,
-            publish_seconds=self._seconds,
-            application=registry.application,
-            software=_VERSION,
-            registry_digest=digest,
-            schema=SCHEMA_VERSION,
-            expiries=ends,
-            findings=tuple(registry_ends(registry, now.date())),
-            unmixed_days=stored.unmixed_days,
-            store_kind=self._store.database.dialect,
-            store_bytes=stored.size,
-            store_free_bytes=stored.free,
-            store_fault=self._fault,
-            stored_at=stored.at,
-            processes=int(values.total("processes")),
-            processes_not_reloaded=int(values.total("reload_failing")),
-            connections=int(values.total("connections")),
-            queue_depth=int(values.total("queue_depth_batches")),
-            rates=self._history.rates(),
-            requests=tuple(
-                (status, reason, int(n)) for (status, reason), n in values.by("requests") if n
-            ),
-            shed=tuple((reason, int(n)) for (reason,), n in values.by("shed") if n),
-            duplicates=int(values.total("duplicate_batches")),
-            reports=int(self._publisher.exact.total("reports")),
-            commit_p50=values.quantile("commit_seconds", 0.5),
-            commit_p99=values.quantile("commit_seconds", 0.99),
-            answer_p50=values.quantile("request_seconds", 0.5),
-            answer_p99=values.quantile("request_seconds", 0.99),
-            metrics=metric_statuses(registry, stored, values, now.date()),
-            upkeep=task_statuses(values),
-        )
+        faults = sum(n for (code, _), n in publisher.recent.by("requests") if code.startswith("5"))
+        return {
+            "at": now,
+            "started": self._started,
+            "published_at": self._published_at,  # None: nothing was published yet
+            "publish_seconds": self._seconds,
+            "application": registry.application,
+            "software": _VERSION,
+            "registry_digest": digest,  # the same for collectors with the same metrics
+            "schema": SCHEMA_VERSION,
+            "expiries": ends,
+            "findings": registry_ends(registry, now.date()),
+            "unmixed_days": stored.unmixed_days,
+            "store_kind": self._store.database.dialect,
+            "store_bytes": stored.size,
+            "store_free_bytes": stored.free,  # None: on a server, which watches its own disk
+            "store_fault": self._fault,  # why it can't be read; what comes from it is then older
+            "stored_at": stored.at,
+            "processes_not_reloaded": int(values.total("reload_failing")),
+            "recent": {  # in the last publish_seconds
+                "requests": int(publisher.recent.total("requests")),
+                "reports": int(publisher.recent.total("reports")),
+                "shed": int(publisher.recent.total("shed")),
+                "faults": int(faults),
+            },
+            # All of the following since the start.
+            "requests": [(*names, int(n)) for names, n in values.by("requests") if n],
+            "shed": [(reason, int(n)) for (reason,), n in values.by("shed") if n],
+            "reports": int(publisher.exact.total("reports")),
+            # Upper bounds in seconds; infinite above the largest bucket.
+            "commit_p99": values.quantile("commit_seconds", 0.99),
+            "answer_p50": values.quantile("request_seconds", 0.5),
+            "answer_p99": values.quantile("request_seconds", 0.99),
+            "metrics": metric_statuses(registry, stored, values, now.date()),
+            "upkeep": task_statuses(values, publisher.recent),
+        }
 
     def exposition(self) -> tuple[bytes, str]:
         """Return what Prometheus reads, and its media type."""
@@ -274,14 +265,13 @@ class Watch:
 
     def _read_files(self) -> tuple[tuple[Expiry, ...], str]:
         """Return what ends when, and the digest of the registry; files are read once a reload."""
-        in_force = self._in_force()
-        if self._known[0] is not in_force:
-            settings, registry = in_force
+        settings, registry = self._in_force()
+        if self._known[0] is not settings:
             self._metrics.begin(registry, settings.ingest_keys, STEPS)
             definitions = [[it.name, it.version, it.definition] for it in registry.values()]
             text = json.dumps(sorted(definitions, key=str), sort_keys=True)
             digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
-            self._known = in_force, tuple(expiries(settings)), digest
+            self._known = settings, tuple(expiries(settings)), digest
         return self._known[1:]
 
     def _facts(self) -> dict[tuple[str, ...], float]:

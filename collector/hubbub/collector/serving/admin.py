@@ -25,8 +25,6 @@ from hubbub.collector.serving.connections import Connections, Limits, listening
 from hubbub.collector.serving.service import ServiceFiles
 from hubbub.storage import Store
 
-_REFRESH = range(5, 3601)
-"""Seconds: each reads the store, so not below five; an hour is as good as by hand."""
 _HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -77,14 +75,8 @@ class _Admin(App):
     def _refuse(self, error: RefusalError) -> Answer:
         return refusal(error)  # which isn't counted among those of clients
 
-    async def _get_page(self, request: web.BaseRequest) -> Answer:
-        asked, refresh = request.query.get("refresh"), None
-        if asked is not None:
-            if not (asked.isascii() and asked.isdigit() and int(asked[:9]) in _REFRESH):
-                expected = f"must be seconds from {_REFRESH.start} to {_REFRESH.stop - 1}"
-                raise RefusalError(400, "malformed", f"refresh = {asked[:20]!r}: {expected}")
-            refresh = int(asked)
-        text = render(await self._watch.status(), refresh)
+    async def _get_page(self, _request: web.BaseRequest) -> Answer:
+        text = render(await self._watch.status())
         return Answer(200, text.encode(), "text/html; charset=utf-8")
 
     async def _get_status(self, _request: web.BaseRequest) -> Answer:
@@ -114,7 +106,7 @@ async def running_admin_listener(
     Raises `HubbubError` if the address can't be listened on.
     """
     settings = files.current.settings
-    watch = Watch(lambda: files.current, store, metrics)
+    watch = Watch(lambda: files.current[:2], store, metrics)
     limits = Limits(
         _CONNECTIONS,
         _CONNECTIONS,

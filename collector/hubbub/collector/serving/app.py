@@ -22,7 +22,7 @@ from aiohttp import HttpVersion11, web
 from hubbub.collector.access import Gate, Quotas
 from hubbub.collector.config import Settings
 from hubbub.collector.ingest.commit import GroupCommit
-from hubbub.collector.ingest.reader import BatchReader, check_encoding, check_media_type, decompress
+from hubbub.collector.ingest.reader import BatchReader, check_media_type, decompress, is_gzip
 from hubbub.collector.ingest.validator import ReportValidator, SliceLimit
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import Answer, RefusalError, problem, refusal, unexpected
@@ -184,26 +184,24 @@ class Reports:
         key = self._gate.admit(headers.get("Authorization"), today)
         media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
         check_media_type(media_type)
-        encoding = check_encoding(headers.get("Content-Encoding", ""))
-        if self._under_way >= self._settings.max_requests:
-            raise self._shed("requests")
+        is_compressed = is_gzip(headers.get("Content-Encoding", ""))
         if not self.connections.has_room_for(0):
-            raise self._shed("bytes")
+            raise self._shed()
         self._under_way += 1
         begun = time.perf_counter()
         try:
             body = await self._read(request)
-            if len(body) < _LARGE and not encoding:
+            if len(body) < _LARGE and not is_compressed:
                 batch = self._batch(body, media_type)
             else:
                 async with self._large:
                     try:
-                        if encoding:
+                        if is_compressed:
                             came = len(body)
-                            body = decompress(body, encoding, self._settings.max_body_bytes)
+                            body = decompress(body, self._settings.max_body_bytes)
                             grown = len(body) - came
                             if not self.connections.has_room_for(grown):
-                                raise self._shed("bytes")
+                                raise self._shed()
                             cast("Connection", request.protocol).hold(grown)
                         batch = self._batch(body, media_type)
                     finally:
@@ -223,15 +221,14 @@ class Reports:
                 await asyncio.wait_for(self._is_over.wait(), seconds)
         return not self._under_way
 
-    def _shed(self, what: str) -> RefusalError:
+    def _shed(self) -> RefusalError:
         """Return the refusal of what there is no room for.
 
         Clients are asked to wait between once and twice as long, at random, so that they don't all
         come back at the same moment.
         """
         wait = self._settings.retry_after_seconds * (1 + secrets.randbelow(1001) / 1000)
-        detail = f"too busy: too many {what} are under way already"
-        return RefusalError(429, f"shed_{what}", detail, retry_after=wait)
+        return RefusalError(429, "shed_bytes", "too busy; see Retry-After", retry_after=wait)
 
     async def _read(self, request: web.BaseRequest) -> bytes:
         """Return a body that comes in time, and isn't too large (raises RefusalError)."""

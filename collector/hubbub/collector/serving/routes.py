@@ -6,9 +6,7 @@ Strangers may ask for all of them, so each answers from memory and never asks th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import shutil
 import time
 from collections.abc import Mapping
 from importlib.resources import files as resources
@@ -118,13 +116,6 @@ class Probes:
 
     async def _ask(self) -> str | None:
         """Return None, or why reports can't be taken."""
-        try:
-            if self._store.database.folder is not None:
-                least = self._settings.min_free_bytes
-                if shutil.disk_usage(self._store.database.folder).free < least:
-                    return f"disk: fewer than min_free_bytes = {least} are free"
-        except OSError:
-            return "disk: the store's folder can't be reached"
         # After a pause a refusal counts no more: only new reports can show whether the store takes
         # them again, and an instance that isn't ready gets none.
         if time.monotonic() - self._commit.refused_at < self._settings.retry_after_seconds:
@@ -152,38 +143,3 @@ def read_switch(path: Path, application: str) -> bytes:
     except SwitchError as error:
         raise SwitchError(f"{path}: {error}") from error
     return data
-
-
-class ServedSwitch:
-    """Answers GET /v1/switch with the bytes of its file: the same for every client, whoever asks.
-
-    `application`: the registry's. Raises `SwitchError` if the file is wrong at the start.
-    """
-
-    def __init__(self, path: Path, application: str) -> None:
-        self._path = path
-        self._application = application
-        self._seen: tuple[int, ...] | None = ()
-        self.look()
-
-    async def get(self, _request: web.BaseRequest) -> Answer:
-        """Answer with the file."""
-        # Caches on the way keep it for at most five minutes.
-        fields = (("Cache-Control", "max-age=300"),)
-        return Answer(200, self._data, "text/plain; charset=utf-8", fields)
-
-    def look(self) -> bool:
-        """Read the file if it has changed; return whether it has.
-
-        Raises `SwitchError` if it is wrong, once: what was served so far is served until it changes
-        again.
-        """
-        state: tuple[int, ...] | None = None
-        with contextlib.suppress(OSError):
-            found = self._path.stat()
-            state = found.st_mtime_ns, found.st_size, found.st_ino
-        if state == self._seen:
-            return False
-        self._seen = state
-        self._data = read_switch(self._path, self._application)
-        return True

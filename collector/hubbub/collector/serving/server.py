@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import datetime as dt
 import fcntl
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -139,33 +138,25 @@ def _sole_collector(url: str) -> Iterator[None]:
     """Keep other collectors from the store at an address, if only one may use it.
 
     The lock is on a file next to SQLite's, because closing that anywhere in this process would give
-    up SQLite's own locks. It goes with the process, however that ends, and keeps no tools out.
-
-    Raises `StoreError` if another collector has the store.
+    up SQLite's own locks. It goes with the process, however that ends, and keeps no tools out; the
+    file stays. Raises `StoreError` if another collector has the store.
     """
     path = url.removeprefix("sqlite:///")
     if path in {url, "", ":memory:"} or "?" in path:
         yield
         return
     file = Path(path).resolve()
-    file = file.with_name(f"{file.name}-lock")
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # opening the store will name the fault
-            lock = stack.enter_context(file.open("ab"))
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # as the store will say
+            lock = stack.enter_context(file.with_name(f"{file.name}-lock").open("ab"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                is_ours = os.path.sameopenfile(
-                    lock.fileno(), stack.enter_context(file.open()).fileno()
-                )
-            except (BlockingIOError, FileNotFoundError):  # one that just ends has removed the file
-                is_ours = False
-            if not is_ours:
+            except BlockingIOError:
                 raise StoreError.at(
                     url,
                     "another collector serves it; an SQLite file takes one collector, which may "
                     "have several workers, and a PostgreSQL takes several collectors",
-                )
-            stack.callback(file.unlink, missing_ok=True)
+                ) from None
         yield
 
 
@@ -174,7 +165,7 @@ async def _operations(
     files: ServiceFiles, store: Store, metrics: Metrics
 ) -> AsyncIterator[str | None]:
     """Run what a service needs once, however many workers it has: upkeep and the admin listener."""
-    settings, registry = files.current
+    settings, registry, _ = files.current
     for finding in registry_ends(registry, dt.datetime.now(dt.UTC).date()):
         lifecycle.warning(finding.text, code=finding.code, about=finding.label)
 

@@ -26,6 +26,7 @@ from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.validator import ReportValidator, SliceLimit
 from hubbub.collector.operations.logs import lifecycle
 from hubbub.collector.operations.metrics import Metrics
+from hubbub.collector.problems import Answer
 from hubbub.collector.serving.app import App, Reports, Routes
 from hubbub.collector.serving.connections import (
     Connections,
@@ -40,7 +41,6 @@ from hubbub.collector.serving.routes import (
     NOT_READY,
     OPENAPI,
     Probes,
-    ServedSwitch,
     preflight,
     read_switch,
     refuse_for_now,
@@ -48,7 +48,6 @@ from hubbub.collector.serving.routes import (
 from hubbub.protocol import HubbubError, Registry, check_compatible
 from hubbub.storage import Store
 
-_GAUGE_SECONDS = 1.0  # far shorter than a scrape's interval
 _PROBE_CONNECTIONS = 64  # orchestrators keep one or two
 _PROBE_BYTES = 2**20
 """For orchestrators and who else reaches that listener: some connections and short heads."""
@@ -70,6 +69,7 @@ class ActiveConfig(NamedTuple):
 
     settings: Settings
     registry: Registry
+    switch: bytes | None  # the bytes of the switch's file, if there is one
 
 
 class ServiceFiles:
@@ -82,25 +82,27 @@ class ServiceFiles:
 
     def __init__(self, settings: Settings, reread: Callable[[], Settings]) -> None:
         self._reread = reread
-        self.current = ActiveConfig(settings, Registry.load(settings.metrics))
-        if settings.switch:  # before there are processes that would serve it
-            read_switch(settings.switch, self.current.registry.application)
+        self.current = _load(settings)
 
     def read(self) -> tuple[ActiveConfig, list[str]]:
-        """Read the registry, the keys and the tokens again.
+        """Read the registry, the switch, the keys and the tokens again.
 
-        `unheeded`: other settings that have changed, which needs a restart. Raises `MetricError` if
-        the registry is wrong, or changes what an existing version means. Raises `ConfigError` if
-        the configuration can't work.
+        Also returns which other settings have changed, which needs a restart. Raises `MetricError`
+        if the registry is wrong, or changes what an existing version means. Raises `SwitchError` or
+        `ConfigError` if the switch is wrong or the configuration can't work.
         """
-        settings, before = self.current
-        registry = Registry.load(settings.metrics)
-        check_compatible(before, registry)
-        found = self._reread()
-        changed = {name: value for name, value in found if value != getattr(settings, name)}
+        settings = self.current.settings
+        changed = {name: new for name, new in self._reread() if new != getattr(settings, name)}
         update = {name: value for name, value in changed.items() if name in RELOADED}
-        in_force = ActiveConfig(settings.model_copy(update=update), registry)
-        return in_force, sorted(changed.keys() - update.keys())
+        found = _load(settings.model_copy(update=update))
+        check_compatible(self.current.registry, found.registry)
+        return found, sorted(changed.keys() - update.keys())
+
+
+def _load(settings: Settings) -> ActiveConfig:
+    registry = Registry.load(settings.metrics)
+    switch = read_switch(settings.switch, registry.application) if settings.switch else None
+    return ActiveConfig(settings, registry, switch)
 
 
 def stop_event() -> asyncio.Event:
@@ -157,7 +159,7 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
     files: ServiceFiles, store: Store, metrics: Metrics, ports: Ports
 ) -> AsyncIterator[Ingest]:
     """Serve the public routes as long as the context is open; leaving it drains."""
-    settings, registry = files.current
+    settings, registry, _ = files.current
     most, backlog = room_for_connections(settings.max_connections)
     if most < settings.max_connections:
         lifecycle.warning("fewer connections, as the limit of open files is low", most=most)
@@ -169,7 +171,6 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
         )
         reports = Reports(settings, commit, validator, metrics)
         probes = Probes(settings, store, commit)
-        switch = ServedSwitch(settings.switch, registry.application) if settings.switch else None
 
         async def use(settings: Settings, registry: Registry) -> None:
             await store.declare(registry.values())
@@ -182,10 +183,10 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
             reports.use(settings, reader, slice_limit)
 
         async def reload() -> None:
-            """Read registry, keys and certificate again; on any fault keep what there is."""
+            """Read all files again; on any fault keep what there is."""
             try:
                 found, unheeded = files.read()
-                await use(*found)
+                await use(found.settings, found.registry)
             except HubbubError as error:
                 lifecycle.error("not reloaded", fault=str(error))
                 metrics.reloaded(succeeded=False)
@@ -198,11 +199,17 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
                 lifecycle.warning("changed settings need a restart", settings=unheeded)
 
         await use(settings, registry)
+
+        async def get_switch(_request: object) -> Answer:
+            # Caches on the way keep it for at most five minutes.
+            fields = (("Cache-Control", "max-age=300"),)
+            return Answer(200, files.current.switch or b"", "text/plain; charset=utf-8", fields)
+
         routes: Routes = {
             "/v1/reports": {"POST": reports.post}
             | ({"OPTIONS": preflight} if settings.cors_origins else {}),
             "/openapi.json": OPENAPI,
-            **({"/v1/switch": {"GET": switch.get, "HEAD": switch.get}} if switch else {}),
+            **({"/v1/switch": {"GET": get_switch, "HEAD": get_switch}} if settings.switch else {}),
             **probes.routes,
         }
         limits = Limits(
@@ -214,8 +221,6 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
         )
         app = App(routes, metrics, settings, settings.cors_origins)
         reports.connections = connections = Connections(app.handle, limits, metrics, tls=tls)
-        gauges = asyncio.create_task(_watch(metrics, lambda: commit.depth, connections, switch))
-        stack.callback(gauges.cancel)
         await probes.look()
         looking = asyncio.create_task(probes.watch())
         stack.callback(looking.cancel)
@@ -315,13 +320,10 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
 
 def _count(metrics: Metrics, validator: ReportValidator, commit: Commit) -> None:
     """Count a transaction, once its batches have been answered."""
-    stored = 0
     for batch in commit.batches:
         for key, records in batch.records.items():
             metrics.reports(key.metric, key.version, records.reports)
-            stored += records.reports
-    metrics.duplicates(commit.duplicates)
-    metrics.committed(len(commit.batches), stored, commit.seconds)
+    metrics.committed(commit.seconds)
     validator.flag(commit.batches)
 
 
@@ -341,23 +343,3 @@ def _tune_interpreter() -> None:
     gc.freeze()
     gc.set_threshold(_OBJECTS_A_COLLECTION)
     sys.setswitchinterval(_SWITCH_SECONDS)
-
-
-async def _watch(
-    metrics: Metrics,
-    depth: Callable[[], int],
-    connections: Connections,
-    switch: ServedSwitch | None,
-) -> None:
-    """Set gauges, and serve the switch's file as it is now; on any fault as it was."""
-    while True:
-        try:
-            if switch and switch.look():
-                metrics.switch_read(succeeded=True)
-                lifecycle.info("switch read")
-        except HubbubError as error:
-            metrics.switch_read(succeeded=False)
-            lifecycle.error("switch not read", fault=str(error))
-        metrics.queue_depth(depth())
-        metrics.connections(connections.open)
-        await asyncio.sleep(_GAUGE_SECONDS)
