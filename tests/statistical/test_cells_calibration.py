@@ -74,7 +74,7 @@ def test_independent_tables_of_subsets_are_rejected_as_often_as_the_p_value_says
         counts = draw_tuples(experiment, np.random.default_rng(number))
         cells = estimate_categories(counts, experiment.metric)
         people = experiment.population.fields
-        table = one_hot_estimates(people, cells, counts.total, experiment.metric)
+        table = one_hot_estimates(people, cells, counts.total)
         p_values.append(assess_independence(table, draws=99).p_value)
     assert stats.kstest(p_values, "uniform").pvalue > ALARM
 

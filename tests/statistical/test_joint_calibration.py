@@ -53,7 +53,7 @@ def p_value_of_independence(case: DrawnTable, number: int) -> float:
     counts = draw_tuples(experiment, np.random.default_rng(number))
     cells = estimate_categories(counts, experiment.metric)
     fields = experiment.population.fields
-    table = one_hot_estimates(fields, cells, counts.total, experiment.metric)
+    table = one_hot_estimates(fields, cells, counts.total)
     return assess_independence(table, draws=199).p_value
 
 

@@ -88,7 +88,7 @@ def peers() -> str:
     for row in found:
         right, _ = _measured(row["right"])
         false, error = _measured(row["false"])
-        words = f"{false:.3g} ± {error:.2g} of {right + false:.3g}"
+        words = f"{false:.1f} ± {error:.1f} of {right + false:.1f} false"
         rows.append((row["decoder"], false / (right + false), words))
         errors.append(error / (right + false))
     return _bars(

@@ -56,7 +56,6 @@ from hubbub.inference.categories.shares import (
     nearest_distribution as nearest_distribution,
     noise_variance as noise_variance,
     rate_covariance as rate_covariance,
-    share_interval as share_interval,
 )
 from hubbub.inference.comparison import (
     AlwaysValid as AlwaysValid,
@@ -116,7 +115,6 @@ from hubbub.inference.joint.table import (
     assess_independence as assess_independence,
     conditional as conditional,
     cramers_v as cramers_v,
-    normal_draws as normal_draws,
     product_of as product_of,
     residuals as residuals,
     shrunk_cells as shrunk_cells,
@@ -276,6 +274,7 @@ from hubbub.inference.testing.multiple_testing import (
     log_cutoff as log_cutoff,
     log_q_values as log_q_values,
     selection_bias as selection_bias,
+    share_interval as share_interval,
     z_scores as z_scores,
 )
 from hubbub.inference.trends.changes import (

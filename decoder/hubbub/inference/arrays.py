@@ -14,7 +14,6 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]
 WordArray = npt.NDArray[np.uint32]
-NumberArray = npt.NDArray[np.uint64]
 PositionArray = npt.NDArray[np.int16]
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ is, because one that was chosen by what is seen would void the bound.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
@@ -66,39 +65,19 @@ _FARTHEST, _HALVINGS = 40.0, 60
 """Standard errors within which an interval ends, and halvings after which its ends stand."""
 
 
-class SequentialTest(ABC):
-    """How often differences of s rows are looked at. Arrays are of shape (s,)."""
-
-    @abstractmethod
-    def log_p(self, z: FloatArray, std_error: FloatArray) -> FloatArray:
-        """Return ln of the two-sided p-values of differences of z standard errors."""
-
-    @abstractmethod
-    def critical_z(self, log_level: float, std_error: FloatArray) -> FloatArray:
-        """Return the |z| whose p-values are a level."""
-
-    @abstractmethod
-    def conditional_interval(
-        self, z: FloatArray, std_error: FloatArray, cutoff: FloatArray, log_error_rate: float
-    ) -> FloatArray:
-        """Return 95% intervals of rows that were picked because they differ; shape (2, s).
-
-        `z` and `std_error`: z is above 0, and ends are in standard errors. `cutoff`: the z from
-        which on a row was picked. `log_error_rate`: ln of .05, divided among the rows as the
-        correction has it.
-        """
-
-
 @dataclass(frozen=True, slots=True)
-class FixedSample(SequentialTest):
-    """A single look, whose time was settled beforehand."""
+class FixedSample:
+    """A single look at differences of s rows, whose time was settled beforehand.
+
+    Arrays are of shape (s,).
+    """
 
     def log_p(self, z: FloatArray, std_error: FloatArray) -> FloatArray:  # noqa: ARG002
-        """Return those of normal differences."""
+        """Return ln of the two-sided p-values of differences of z standard errors."""
         return np.asarray(special.log_ndtr(-np.abs(z)) - LOG_HALF)
 
     def critical_z(self, log_level: float, std_error: FloatArray) -> FloatArray:
-        """Return the normal distribution's quantile."""
+        """Return the |z| whose p-values are a level: the normal distribution's quantile."""
         return np.full(np.shape(std_error), -float(special.ndtri_exp(log_level + LOG_HALF)))
 
     def conditional_interval(
@@ -108,7 +87,11 @@ class FixedSample(SequentialTest):
         cutoff: FloatArray,
         log_error_rate: float,  # noqa: ARG002
     ) -> FloatArray:
-        """Return intervals that hold given that |z| passed the cutoff."""
+        """Return 95% intervals of rows that were picked because they differ; shape (2, s).
+
+        They hold given that |z|, here above 0, passed the cutoff; ends are in standard errors.
+        `log_error_rate`: ln of .05, divided among the rows as the correction has it.
+        """
         return after_marking(z, cutoff)
 
 
@@ -121,8 +104,8 @@ def scale_of(variance: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class AlwaysValid(SequentialTest):
-    """Any number of looks at a growing set of reports."""
+class AlwaysValid:
+    """Any number of looks at a growing set of reports; methods are those of `FixedSample`."""
 
     # Shape (s,), or float; standard deviation of the normal mixture, in the unit of the
     # differences: bounds are tightest where an interval reaches about so far to either side.
@@ -150,6 +133,9 @@ class AlwaysValid(SequentialTest):
 
     def _time(self, std_error: FloatArray) -> FloatArray:
         return np.asarray((self.scale / std_error) ** 2)
+
+
+SequentialTest = FixedSample | AlwaysValid
 
 
 def after_marking(z: FloatArray, cutoff: FloatArray | float) -> FloatArray:

@@ -28,15 +28,12 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def each(
-    work: Callable[[_Piece], object], pieces: Sequence[_Piece], threads: int | None = None
-) -> None:
+def each(work: Callable[[_Piece], object], pieces: Sequence[_Piece]) -> None:
     """Do the work on all pieces, in no order; its first exception ends it and is raised.
 
-    `work`: takes a piece; what it returns is dropped. `pieces`: the pieces, each independent of the
-    others. `threads`: as many as there are cores if not given.
+    `work`: takes a piece; what it returns is dropped. `pieces`: each independent of the others.
     """
-    count = min(threads or cores(), len(pieces))
+    count = min(cores(), len(pieces))
     if count <= 1:
         for piece in pieces:
             work(piece)

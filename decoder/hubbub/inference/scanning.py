@@ -29,15 +29,14 @@ def scan(
     candidates: Candidates,
     hash_tables: Sequence[FloatArray],
     bit_tables: Sequence[FloatArray],
-    threads: int | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Sum tables over the bits of each candidate.
 
     `candidates`: the strings that are looked for. `hash_tables` and `bit_tables` have shape (m, k).
-    `threads`: all cores if not given; the result is the same. Returns `by_hash`, shape (n,
-    len(hash_tables), ): sums over all m * h hashes: a position that two hashes of a cohort share
-    counts twice. `by_bit`, shape (n, len(bit_tables), ): sums over the distinct bits: such a
-    position counts once. Raises `ValueError` if a table isn't of shape (m, k).
+    Returns `by_hash`, shape (n, len(hash_tables), ): sums over all m * h hashes: a position that
+    two hashes of a cohort share counts twice. `by_bit`, shape (n, len(bit_tables), ): sums over the
+    distinct bits: such a position counts once. Raises `ValueError` if a table isn't of shape (m,
+    k).
     """
     shape = (candidates.params.m, candidates.params.k)
     for table in (*hash_tables, *bit_tables):
@@ -49,7 +48,7 @@ def scan(
         *(_Sum(table.ravel(), by_hash[:, i], False) for i, table in enumerate(hash_tables)),
         *(_Sum(table.ravel(), by_bit[:, i], True) for i, table in enumerate(bit_tables)),
     ]
-    _add_up(candidates, sums, threads)
+    _add_up(candidates, sums)
     return by_hash, by_bit
 
 
@@ -122,7 +121,7 @@ class _Sum(NamedTuple):
     distinct: bool
 
 
-def _add_up(candidates: Candidates, sums: Sequence[_Sum], threads: int | None = None) -> None:
+def _add_up(candidates: Candidates, sums: Sequence[_Sum]) -> None:
     """Fill the sums over all candidates."""
     count = len(candidates)
 
@@ -139,7 +138,7 @@ def _add_up(candidates: Candidates, sums: Sequence[_Sum], threads: int | None = 
                     row, number = repeats
                     np.subtract.at(out[rows], row, table[number])
 
-    each(add_span, range(0, count, _SPAN), threads)
+    each(add_span, range(0, count, _SPAN))
 
 
 def _repeats(numbers: WordArray) -> tuple[IntArray, WordArray]:

@@ -52,6 +52,7 @@ from hubbub.inference.categories import shares as category_shares
 from hubbub.inference.joint.table import JointEstimates
 from hubbub.inference.open_strings import endings, steps
 from hubbub.inference.regression import estimates, search
+from hubbub.inference.testing.multiple_testing import ShareInterval
 from hubbub.protocol import RapporParams
 from hubbub.reporting import progress_bar
 
@@ -128,7 +129,7 @@ STRINGS: dict[str, Mapping[str, Any]] = {
             n or len(log_p)
         )
     },
-    "intervals given detection": {"testing.intervals.after_selection": _plain},
+    "intervals given detection": {"testing.multiple_testing.after_selection": _plain},
 }
 """Of listed strings: by name, what is put in whose place, below `hubbub.inference`."""
 LIKELIHOOD = "likelihood"
@@ -183,8 +184,8 @@ def _normal_counts(self: category_shares.PresenceTest) -> FloatArray:
     return np.asarray(special.log_ndtr(-z))
 
 
-def _plain_share(share: FloatArray, std_error: FloatArray) -> category_shares.ShareInterval:
-    return category_shares.ShareInterval(*_plain(share, std_error))
+def _plain_share(share: FloatArray, std_error: FloatArray) -> ShareInterval:
+    return ShareInterval(*_plain(share, std_error))
 
 
 def _unselected(*_: Any, unselected: Any, **__: Any) -> Any:

@@ -135,7 +135,7 @@ class PlannedTable:
             return False
         experiment, cells = self._estimate(partner_table(self.sizes, self.partner_share), rng)
         fields = experiment.population.fields
-        estimates = one_hot_estimates(fields, cells, self.reports, experiment.metric)
+        estimates = one_hot_estimates(fields, cells, self.reports)
         return assess_independence(estimates).p_value <= TEST_LEVEL
 
 

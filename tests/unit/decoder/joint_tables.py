@@ -11,7 +11,6 @@ from hubbub.inference import (
     FloatArray,
     JointEstimates,
     estimate_categories,
-    normal_draws,
     one_hot_estimates,
 )
 from hubbub.inference.counts import CohortCounts
@@ -61,15 +60,13 @@ def draw_table(
     metric = enum_metric(shares.shape, epsilon)
     counts = draw_cells(shares, n_reports, metric.params, rng)
     cells = estimate_categories(counts, metric)
-    return one_hot_estimates(fields_of(shares.shape), cells, n_reports, metric)
+    return one_hot_estimates(fields_of(shares.shape), cells, n_reports)
 
 
 def known_table(shares: FloatArray, variance: float = 1e-12) -> JointEstimates:
     """Return estimates that are the shares themselves, with independent noise of this size."""
     covariance = variance * np.eye(shares.size)
-    return JointEstimates(
-        fields_of(shares.shape), shares.ravel(), covariance, normal_draws(covariance)
-    )
+    return JointEstimates(fields_of(shares.shape), shares.ravel(), covariance, covariance)
 
 
 def draw_tuples(

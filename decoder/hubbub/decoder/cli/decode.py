@@ -115,6 +115,18 @@ def _min_reports(words: str) -> Callable[[_Command], _Command]:
     )
 
 
+def _spare_imports() -> None:
+    """Keep SciPy from importing a Fortran compiler's front end, and a framework for tests.
+
+    It takes every name of numpy, and these two are imported when somebody asks for them: a tenth of
+    what decoding a short list takes.
+    """
+    import numpy as np
+
+    vars(np).setdefault("f2py", None)
+    vars(np).setdefault("testing", None)
+
+
 @click.command(
     cls=WithHeadings,
     headings={
@@ -245,6 +257,7 @@ def decode(**options: Any) -> None:
         chosen = DecodeOptions(**options)
         check_options(chosen)
         # Imported here, so that --help and mistakes wait for no numerical library.
+        _spare_imports()
         from hubbub.decoder.pipeline import OnTerminal, decode as decode_options
         from hubbub.inference import one_thread
         from hubbub.reporting import writers
@@ -326,6 +339,7 @@ def compare(control: str, treatment: str, sample_ratio: float | None, **options:
         options["where"] = where_of(options["where"])
         chosen = DecodeOptions(**options, method="regression")
         check_options(chosen)
+        _spare_imports()
         from hubbub.decoder import comparing
         from hubbub.decoder.pipeline import OnTerminal
         from hubbub.inference import one_thread

@@ -27,11 +27,9 @@ from hubbub.inference.anomalies import ALARM, REPORTS_A_CLIENT
 from hubbub.inference.arrays import BoolArray, FloatArray
 from hubbub.inference.categories.shares import (
     CategoryEstimates,
-    ShareInterval,
     detected_interval,
     estimate_categories,
     noise_variance,
-    share_interval,
 )
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import POWER
@@ -41,8 +39,10 @@ from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import (
     Z_CONFIDENCE,
     Correction,
+    ShareInterval,
     log_cutoff,
     log_q_values,
+    share_interval,
 )
 from hubbub.protocol import Metric, bucket_bounds
 

@@ -19,11 +19,9 @@ leaves less room for others. Invariant: rates add up to 1 by themselves, and so 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts, estimate_bits
@@ -33,7 +31,7 @@ from hubbub.inference.repeated_reports import (
     RepeatedReports,
     instantaneous_variance as coins_variance,
 )
-from hubbub.inference.testing.multiple_testing import CONFIDENCE, Z_CONFIDENCE, after_selection
+from hubbub.inference.testing.multiple_testing import ShareInterval, after_selection, share_interval
 from hubbub.protocol import Metric, MetricError, RapporParams, Subset
 
 # Keeps weights above 0 where nearly all clients are in one category and the set is large: then the
@@ -107,11 +105,6 @@ class SubsetNoise(NamedTuple):
             self.own_and_other - self.own * self.other,
             self.two_others - self.other**2,
         )
-
-
-_FARTHEST = 1e4  # standard errors below 0; from there on the interval no longer shrinks
-# Grid steps, of which each is .04% of its place: interpolated ends are exact to 5 digits.
-_STEPS = 20_001
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,45 +358,6 @@ def _of_subset(
     )
 
 
-class ShareInterval(NamedTuple):
-    """Lower and upper ends, each a float64 array of the estimates' shape."""
-
-    low: FloatArray
-    high: FloatArray
-
-
-def share_interval(estimate: FloatArray, std_error: FloatArray) -> ShareInterval:
-    """Return 95% confidence intervals of shares, which lie between 0 and 1.
-
-    Cutting the usual interval off at 0 would leave nothing of some. The construction of Feldman and
-    Cousins (Physical Review D 57, 1998) holds the confidence at every share, 0 included, and never
-    gives an empty interval.
-
-    `estimate`: unbiased and about normal; may fall outside [0, 1]. `std_error`: above 0.
-
-    Notes
-    -----
-    In standard errors from the nearer end of [0, 1], with truth mu >= 0 and estimate x: the values
-    of x that are accepted at mu are those of greatest likelihood ratio against the best mu that is
-    possible, max(x, 0). For mu >= z = 1.96 these are mu - z to mu + z. For mu < z they run from
-    mu - u < 0 to mu + t with
-
-        Phi(t) = 0.95 + Phi(-u),        mu = u - sqrt(u^2 - t^2),
-
-    because exp(-t^2/2) = exp(mu (mu - u) - mu^2/2) at both ends. u >= z parametrises the curve. The
-    interval is the set of mu that accept x, which beyond 2z is x - z to x + z. The other end of
-    [0, 1] is taken to be far away; where standard errors are so large that it isn't, what lies
-    beyond is cut off.
-    """
-    from_top = estimate > 0.5
-    x = np.where(from_top, 1 - estimate, estimate) / std_error
-    mu, lowest, highest = _accepted()
-    low = np.where(x > 2 * Z_CONFIDENCE, x - Z_CONFIDENCE, np.interp(x, highest, mu, left=0.0))
-    high = np.where(x >= 0, x + Z_CONFIDENCE, np.interp(x, lowest, mu))
-    low, high = np.clip(low * std_error, 0.0, 1.0), np.clip(high * std_error, 0.0, 1.0)
-    return ShareInterval(np.where(from_top, 1 - high, low), np.where(from_top, 1 - low, high))
-
-
 def detected_interval(
     estimate: FloatArray, std_error: FloatArray, detected: BoolArray, threshold: FloatArray
 ) -> ShareInterval:
@@ -421,13 +375,3 @@ def detected_interval(
         most=1.0,
     )
     return ShareInterval(low, high)
-
-
-@cache
-def _accepted() -> tuple[FloatArray, FloatArray, FloatArray]:
-    u = np.geomspace(_FARTHEST, Z_CONFIDENCE, _STEPS)
-    t = special.ndtri(CONFIDENCE + special.ndtr(-u))
-    t[-1] = Z_CONFIDENCE
-    root = np.sqrt(u**2 - t**2)
-    mu = t**2 / (u + root)  # = u - root, without the cancellation
-    return mu, -root, mu + t

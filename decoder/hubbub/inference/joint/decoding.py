@@ -1,9 +1,6 @@
 """Estimate a joint metric's cells and the dependence of its fields from its counts.
 
-Cells with a bit each are estimated as categories are. How they scatter is exact where the bits of
-reports are independent given the clients' values; where they are sets of fixed size, it is the
-normal distribution of the exact covariance. They scatter about a population's shares, whatever is
-asked for: fields that are independent there are nearly so in the reports.
+Cells with a bit each are estimated as categories are.
 
 Where tuples are hashed, every combination of the fields' values is a candidate, and they are
 decoded as strings are. The table is made of values that occur in detected tuples; its cells are
@@ -33,17 +30,11 @@ from hubbub.inference.categories.decoding import (
     KnownRates,
     decode_categories,
 )
-from hubbub.inference.categories.shares import (
-    CategoryEstimates,
-    ShareInterval,
-    noise_variance,
-    subset_noise,
-)
+from hubbub.inference.categories.shares import CategoryEstimates
 from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
 from hubbub.inference.decoding import Decoding, Summary, decode
 from hubbub.inference.joint.table import (
     Conditional,
-    Draws,
     FieldLabels,
     Independence,
     JointEstimates,
@@ -51,84 +42,28 @@ from hubbub.inference.joint.table import (
     about,
     assess_independence,
     conditionals,
-    normal_draws,
     residuals,
     shrunk_cells,
 )
 from hubbub.inference.regression.estimates import pair_probability
 from hubbub.inference.regression.model import Fit, fit_selected, reports_by_row, unknown_column
 from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports, permanent_variance
-from hubbub.inference.testing.multiple_testing import Correction
-from hubbub.protocol import JointType, Metric, RapporParams, StringType, Subset
+from hubbub.inference.testing.multiple_testing import Correction, ShareInterval
+from hubbub.protocol import JointType, Metric, RapporParams, StringType
 
 
 def one_hot_estimates(
     fields: tuple[FieldLabels, ...],
     cells: CategoryEstimates,
     n_reports: int,
-    metric: Metric,
     repeats: RepeatedReports = ONCE,
 ) -> JointEstimates:
     """Return the estimates of cells as those of a table."""
-    if isinstance(metric.response, Subset):
-        draw = subset_draws(n_reports, metric.response, repeats)
-    else:
-        noise = noise_variance(cells.share, n_reports, metric.params, repeats)
-        draw = one_hot_draws(n_reports, metric.params, noise, repeats)
-    return JointEstimates(fields, cells.unbiased, cells.covariance, draw)
-
-
-def one_hot_draws(
-    n_reports: int, params: RapporParams, noise: FloatArray, repeats: RepeatedReports = ONCE
-) -> Draws:
-    """Return a function that draws estimates of cells with a bit each.
-
-    `noise`, shape (n,): d, by which estimates are made to add up to 1 (`estimate_categories`).
-
-    Notes
-    -----
-    Clients fall into cells as a multinomial; a cell of c clients has its bit set in
-    Bin(c, q*) + Bin(N - c, p*) reports, independently of the others'. Where clients report again,
-    N / D clients are drawn, and their permanent responses, each of which makes D reports.
-    """
-    correction = noise / noise.sum()
-    n_clients = max(1, round(n_reports / repeats.clients))
-    n_responses = max(1, round(n_reports / repeats.responses))
-
-    def draw(shares: FloatArray, rng: np.random.Generator, n_draws: int) -> FloatArray:
-        clients = rng.multinomial(n_clients, shares / shares.sum(), size=n_draws)
-        if n_responses == n_reports:
-            held = np.rint(clients * (n_reports / n_clients)).astype(np.int64)
-            ones = rng.binomial(held, params.q_star)
-            ones += rng.binomial(n_reports - held, params.p_star)
-        else:
-            held = np.rint(clients * (n_responses / n_clients)).astype(np.int64)
-            permanent = rng.binomial(held, 1 - params.f1)
-            permanent += rng.binomial(n_responses - held, params.f0)
-            set_in = np.rint(permanent * (n_reports / n_responses)).astype(np.int64)
-            ones = rng.binomial(set_in, params.q)
-            ones += rng.binomial(n_reports - set_in, params.p)
-        rate = (ones / n_reports - params.p_star) / (params.q_star - params.p_star)
-        return np.asarray(rate - (rate.sum(axis=1, keepdims=True) - 1) * correction)
-
-    return draw
-
-
-def subset_draws(n_reports: int, response: Subset, repeats: RepeatedReports = ONCE) -> Draws:
-    """Return a function that draws estimates of cells that are reported as sets of fixed size.
-
-    `response`: the metric's.
-    """
-    noise = subset_noise(response)
-    of_people = replace(repeats, estimand=Estimand.POPULATION)
-
-    def draw(shares: FloatArray, rng: np.random.Generator, n_draws: int) -> FloatArray:
-        shares = shares / shares.sum()
-        covariance = noise.covariance(shares, n_reports)
-        covariance += of_people.sampling_covariance(shares, n_reports)
-        return normal_draws(covariance)(shares, rng, n_draws)
-
-    return draw
+    scatter = cells.covariance
+    if repeats.estimand is Estimand.REPORTS:
+        of_people = replace(repeats, estimand=Estimand.POPULATION)
+        scatter = scatter + of_people.sampling_covariance(cells.share, n_reports)
+    return JointEstimates(fields, cells.unbiased, cells.covariance, scatter)
 
 
 LEAST_Z = 6.0
@@ -196,19 +131,19 @@ def decode_tuples(
     if not np.isin(rows, members).all():  # some cells set the same bits
         return decoding, None
     places = 1 + np.searchsorted(members, rows)
-    covariance = _covariance(fit, bits, params, places, repeats)
+    scatter = _covariance(fit, bits, params, places, repeats)
     unbiased = fit.coefficients[places]
-    covariance = about(covariance, unbiased, counts.total, repeats)
+    covariance = about(scatter, unbiased, counts.total, repeats)
     kept = _well_known(unbiased, covariance, values, listed)
     if kept is None:
         return decoding, None
     within = _rows_of(kept, tuple(map(len, values)))
-    covariance = covariance[np.ix_(within, within)]
+    both = np.ix_(within, within)
     labels = tuple(
         FieldLabels(field.name, tuple(field.labels[i] for i in own[few].tolist()))
         for field, own, few in zip(fields, values, kept, strict=True)
     )
-    table = JointEstimates(labels, unbiased[within], covariance, normal_draws(covariance))
+    table = JointEstimates(labels, unbiased[within], covariance[both], scatter[both])
     return decoding, (table, rows[within])
 
 
@@ -434,7 +369,7 @@ def decode_joint(
         )
         return _of_tuples(fields, decoding, found)
     one_hot = decode_categories(counts, metric, alpha=alpha, correction=correction, repeats=repeats)
-    estimates = one_hot_estimates(fields, one_hot.estimates, counts.total, metric, repeats)
+    estimates = one_hot_estimates(fields, one_hot.estimates, counts.total, repeats)
     table = analyse_table(estimates)
     cells = CellEstimates(
         share=estimates.unbiased,

@@ -20,19 +20,22 @@ not for intervals: they are biased.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse, special
 
 from hubbub.inference.arrays import BoolArray, FloatArray, SparseMatrix
-from hubbub.inference.categories.shares import ShareInterval, nearest_distribution, share_interval
+from hubbub.inference.categories.shares import nearest_distribution
 from hubbub.inference.repeated_reports import Estimand, RepeatedReports
-from hubbub.inference.testing.multiple_testing import Correction, log_q_values
+from hubbub.inference.testing.multiple_testing import (
+    Correction,
+    ShareInterval,
+    log_q_values,
+    share_interval,
+)
 
 LEAST_Z = 5.0
 """Standard errors that a value's share must be above 0 for shares among its clients."""
@@ -43,20 +46,6 @@ _END_STEPS = 4
 _TINY = 1e-9
 # Least part of a variance that is left without the drawing of clients, as for strings.
 _LEAST_OWN = 0.1
-
-Draws = Callable[[FloatArray, np.random.Generator, int], FloatArray]
-"""Estimates (d, n) as they would come out in d repetitions if these were the true shares (n,)."""
-
-
-def normal_draws(covariance: FloatArray) -> Draws:
-    """Return a function that draws normal estimates of this covariance, whatever the shares are."""
-    values, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-
-    def draw(shares: FloatArray, rng: np.random.Generator, n_draws: int) -> FloatArray:
-        return np.asarray(shares + rng.standard_normal((n_draws, len(shares))) @ root.T)
-
-    return draw
 
 
 def about(
@@ -92,7 +81,9 @@ class JointEstimates:
     # Shape (n,); may fall outside [0, 1]; adds up to less than 1 if values of a field are left out.
     unbiased: FloatArray
     covariance: FloatArray  # shape (n, n)
-    draw: Draws  # how such estimates scatter, for tests
+    # Shape (n, n); of `unbiased` about a population's shares, whatever is asked for: fields that
+    # are independent there are only nearly so in the reports.
+    scatter: FloatArray
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -116,18 +107,19 @@ class JointEstimates:
         unbiased = self.cells.sum(axis=others).ravel()
         twice = self.covariance.reshape(*shape, *shape)
         covariance = twice.sum(axis=(*others, *(d + axis for axis in others)))
-        kept = len(unbiased)
+        scatter = self.scatter.reshape(*shape, *shape)
+        scatter = scatter.sum(axis=(*others, *(d + axis for axis in others)))
+        size, fields = len(unbiased), tuple(self.fields[axis] for axis in axes)
+        return JointEstimates(
+            fields, unbiased, covariance.reshape(size, size), scatter.reshape(size, size)
+        )
 
-        def draw(shares: FloatArray, rng: np.random.Generator, n_draws: int) -> FloatArray:
-            # Any table with these margins does: noise hardly depends on what is summed over.
-            spread = prod(shape[axis] for axis in others)
-            full = np.expand_dims(shares.reshape([shape[axis] for axis in axes]), others) / spread
-            drawn = self.draw(np.broadcast_to(full, shape).ravel(), rng, n_draws)
-            return np.asarray(drawn.reshape(n_draws, *shape).sum(axis=tuple(1 + a for a in others))
-                              .reshape(n_draws, kept))  # fmt: skip
-
-        fields = tuple(self.fields[axis] for axis in axes)
-        return JointEstimates(fields, unbiased, covariance.reshape(kept, kept), draw)
+    def draw(self, shares: FloatArray, rng: np.random.Generator, n_draws: int) -> FloatArray:
+        """Draw estimates as they would come out if these were the true shares; shape (draws, n)."""
+        size = len(shares)
+        ridge = _RIDGE * float(np.trace(self.scatter)) / size  # a known total has no scatter
+        root = np.linalg.cholesky(self.scatter + ridge * np.eye(size))
+        return np.asarray(shares + rng.standard_normal((n_draws, size)) @ root.T)
 
     def covariance_with(self, axis: int) -> FloatArray:
         """Return each cell's covariance with the share of its own value of a field; shape (n,)."""

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import enum
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -348,3 +349,57 @@ def after_selection(
         bounds = distribution.bounds(float(estimate[i]), float(needed[i]), most / std_error[i])
         low[i], high[i] = (min(bound * std_error[i], most) for bound in bounds)
     return low, high
+
+
+_FARTHEST_SHARE = 1e4  # standard errors below 0; from there on the interval no longer shrinks
+# Grid steps, of which each is .04% of its place: interpolated ends are exact to 5 digits.
+_SHARE_STEPS = 20_001
+
+
+class ShareInterval(NamedTuple):
+    """Lower and upper ends, each a float64 array of the estimates' shape."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+def share_interval(estimate: FloatArray, std_error: FloatArray) -> ShareInterval:
+    """Return 95% confidence intervals of shares, which lie between 0 and 1.
+
+    Cutting the usual interval off at 0 would leave nothing of some. The construction of Feldman and
+    Cousins (Physical Review D 57, 1998) holds the confidence at every share, 0 included, and never
+    gives an empty interval.
+
+    `estimate`: unbiased and about normal; may fall outside [0, 1]. `std_error`: above 0.
+
+    Notes
+    -----
+    In standard errors from the nearer end of [0, 1], with truth mu >= 0 and estimate x: the values
+    of x that are accepted at mu are those of greatest likelihood ratio against the best mu that is
+    possible, max(x, 0). For mu >= z = 1.96 these are mu - z to mu + z. For mu < z they run from
+    mu - u < 0 to mu + t with
+
+        Phi(t) = 0.95 + Phi(-u),        mu = u - sqrt(u^2 - t^2),
+
+    because exp(-t^2/2) = exp(mu (mu - u) - mu^2/2) at both ends. u >= z parametrises the curve. The
+    interval is the set of mu that accept x, which beyond 2z is x - z to x + z. The other end of
+    [0, 1] is taken to be far away; where standard errors are so large that it isn't, what lies
+    beyond is cut off.
+    """
+    from_top = estimate > 0.5
+    x = np.where(from_top, 1 - estimate, estimate) / std_error
+    mu, lowest, highest = _accepted()
+    low = np.where(x > 2 * Z_CONFIDENCE, x - Z_CONFIDENCE, np.interp(x, highest, mu, left=0.0))
+    high = np.where(x >= 0, x + Z_CONFIDENCE, np.interp(x, lowest, mu))
+    low, high = np.clip(low * std_error, 0.0, 1.0), np.clip(high * std_error, 0.0, 1.0)
+    return ShareInterval(np.where(from_top, 1 - high, low), np.where(from_top, 1 - low, high))
+
+
+@cache
+def _accepted() -> tuple[FloatArray, FloatArray, FloatArray]:
+    u = np.geomspace(_FARTHEST_SHARE, Z_CONFIDENCE, _SHARE_STEPS)
+    t = special.ndtri(CONFIDENCE + special.ndtr(-u))
+    t[-1] = Z_CONFIDENCE
+    root = np.sqrt(u**2 - t**2)
+    mu = t**2 / (u + root)  # = u - root, without the cancellation
+    return mu, -root, mu + t

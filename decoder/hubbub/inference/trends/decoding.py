@@ -36,11 +36,7 @@ import numpy as np
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, Design, distinct_positions, hashed, make_design
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
-from hubbub.inference.categories.shares import (
-    estimate_categories,
-    instantaneous_variance,
-    share_interval,
-)
+from hubbub.inference.categories.shares import estimate_categories, instantaneous_variance
 from hubbub.inference.counts import CohortCounts, estimate_bits
 from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.errors import UndecodableError
@@ -50,7 +46,12 @@ from hubbub.inference.packed import PackedReports
 from hubbub.inference.regression.estimates import drawing, without_drawing
 from hubbub.inference.regression.model import fit_selected
 from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports
-from hubbub.inference.testing.multiple_testing import Correction, log_cutoff, log_q_values
+from hubbub.inference.testing.multiple_testing import (
+    Correction,
+    log_cutoff,
+    log_q_values,
+    share_interval,
+)
 from hubbub.inference.trends.changes import WEEK, Change, change_log_p, fit_changes
 from hubbub.protocol import Metric, RapporParams
 
