@@ -20,11 +20,9 @@ from hubbub.inference import (
     share_interval,
 )
 from hubbub.reporting.estimates import (
-    Block,
     Column,
     Computed,
     Estimates,
-    Line,
     Section,
     Table,
     Values,
@@ -35,7 +33,6 @@ from hubbub.reporting.findings import Finding
 from hubbub.reporting.text import shortened, visible
 from hubbub.reporting.wording import (
     SHARE_COLUMNS,
-    UNCERTAIN,
     Provenance,
     anomaly_findings,
     certainty,
@@ -64,7 +61,6 @@ TOP = 30
 """Most strings in the chart of intervals."""
 _TESTS = ("refit", "p_value", "q_value")
 COLUMNS = ("string", *SHARE_COLUMNS, *_TESTS, "detected", "group")
-_NOTED = "yes *"
 _NAMED = 3  # of a group, besides its first string
 _IN_HEADLINE, _COLUMNS = 3, 40  # strings, and columns of each: the headline stays on two lines
 
@@ -98,7 +94,7 @@ def strings_estimates(
         keys=("string",),
         findings=findings or string_findings(decoding, anomalies),
         metadata={**metadata_of(decoding.summary, anomalies), **(metadata or {})},
-        view=_view(decoding, detected_only, limit),
+        view=(_shown_table(decoding, detected_only, limit),),
     )
 
 
@@ -136,8 +132,8 @@ def _scaled(values: FloatArray, factor: int, rows: IntArray) -> FloatArray:
     return values[rows] * factor
 
 
-def _view(decoding: Decoding, detected_only: bool, limit: int) -> tuple[Block, ...]:
-    """Return the table of the strongest candidates, and its footnote."""
+def _shown_table(decoding: Decoding, detected_only: bool, limit: int) -> Table:
+    """Return the strongest candidates."""
     if detected_only:
         order = decoding.largest_detected()
         n_rows = len(order)
@@ -145,18 +141,15 @@ def _view(decoding: Decoding, detected_only: bool, limit: int) -> tuple[Block, .
         order = strongest_first(decoding, limit)
         n_rows = len(decoding.candidates) - len(decoding.same_bits.rows)
     rows = order[:limit]
-    sure = {"yes": "yes", UNCERTAIN: _NOTED, "": ""}
-    table = share_table(
+    return share_table(
         "Candidates, strongest first",
         ("string",),
         [(label(decoding, row),) for row in rows.tolist()],
         _numbers_of(decoding, rows),
-        [sure[each] for each in _detected(decoding, rows)],
+        _detected(decoding, rows),
         (("p", "{p_value:.1e}"), ("q", "{q_value:.1e}")),
         n_rows,
     )
-    noted = any(row[-1] == _NOTED for row in table.rows)
-    return (table, *([Line(f"* {UNCERTAIN}: the interval reaches 0")] if noted else []))
 
 
 def _detected(decoding: Decoding, rows: IntArray) -> list[str]:

@@ -405,7 +405,6 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
     columns = _largest(trends, order, limit)
     left_out = len(order) - len(columns)
     by_day, shown = len(trends.days) <= _DAYS_IN_COLUMNS, _quantity(trends).shown
-    weekly = any(_has_pattern(trends, column) for column in columns)
     rows = []
     for column in columns:
         shares = trends.share[:, column]
@@ -418,7 +417,6 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
             (
                 "unknown" if name is None else visible(name),
                 *cells,
-                *([_week(trends, column)] if weekly else []),
                 describe_changes(trends, column),
             )
         )
@@ -426,7 +424,6 @@ def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
     heads = (
         Heading(trends.kind, "left"),
         *map(Heading, days),
-        *([Heading("most on", "left")] if weekly else []),
         Heading("changed on", "left"),
     )
     return Table(
@@ -460,14 +457,6 @@ def _day(trends: Trends[Any], place: int) -> str:
 def describe_changes(trends: Trends[Any], column: int) -> str:
     """Return all changes of a series in words."""
     return "; ".join(describe_change(trends, each) for each in trends.found.changes[column])
-
-
-def _week(trends: Trends[Any], column: int) -> str:
-    effect = trends.found.weekday_effect[:, column]
-    if np.isnan(effect).all():
-        return ""
-    most = int(np.nanargmax(np.abs(effect)))
-    return f"{_WEEKDAYS[most]} {_quantity(trends).differing(float(effect[most]))}"
 
 
 def day_counts(trends: Trends[Any]) -> str:
@@ -561,8 +550,6 @@ def _course(trends: Trends[Any], column: int, index: int, bound: float) -> TimeS
         described = f"{changed}." if changed else _NO_CHANGE
         described += f" Daily estimates from {quantity.shown(known.min())} to "
         described += f"{quantity.shown(known.max())}."
-        week = _week(trends, column)
-        described += f" Most different on {week}." if week else ""
     labels = Labels(f"course-{index}", _name(trends, column), described, y=quantity.word)
     header = ("day", "reports", quantity.word, "from", "to")
     marks = _marked_days(sure)
