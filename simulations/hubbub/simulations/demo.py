@@ -116,10 +116,13 @@ def run_demo(
             min_reports=1, **how,
         )  # fmt: skip
         atomic_write(folder / file, partial(write_json, found))
-        columns = (found[name] for name in ("proportion", "prop_low", "prop_high", "detected"))
+        share, low, high = (
+            np.asarray(found[name]) for name in ("proportion", "prop_low", "prop_high")
+        )
+        detected = np.array(found["detected"], dtype=np.bool_)
         names = tuple(found["string"])
         truth = np.array([by_name.get(name, 0.0) for name in names])
-        return names, truth, DecodedShares(*map(np.asarray, columns)), found.metadata
+        return names, truth, DecodedShares(share, low, high, detected), found.metadata
 
     names, truth, estimates, about = decoded(
         _METRIC, "estimates.json", candidates=candidates, correction="bonferroni",
