@@ -100,7 +100,7 @@ class CompactReader:
             start = at + FIXED_HEAD_BYTES + COUNT_BYTES + (body[at] if at < end else 0)
             try:
                 if start > end:
-                    raise _cut_head(body[at:])
+                    raise _cut_off("head", end - at, start - at)
                 order, key, cohorts, width = self._section(body[at : start - COUNT_BYTES])
             except CompactError as error:
                 raise CompactError(f"sections[{number}].{error}") from None
@@ -167,17 +167,6 @@ def _split(name: bytes) -> tuple[str, str]:
     if not name.isascii():
         raise CompactError(f"metric = {name!r}: must be ASCII")
     return metric, slice_
-
-
-def _cut_head(rest: bytes) -> CompactError:
-    """Return which field of a section's head the body ends in, if nothing is wrong before."""
-    if not rest:
-        return _cut_off("name_length", 0, 1)
-    length = rest[0]
-    if len(rest) <= length:
-        return _cut_off("metric", len(rest) - 1, length)
-    _split(rest[1 : 1 + length])
-    return _cut_off("numbers", len(rest) - 1 - length, _NUMBERS.size + COUNT_BYTES)
 
 
 def _cut_off(name: str, left: int, size: int) -> CompactError:
