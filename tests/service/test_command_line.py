@@ -48,7 +48,7 @@ def test_help_lists_the_subcommands_without_importing_them():
 
 def test_token_prints_the_secret_alone_and_only_its_hash_for_the_configuration():
     secret, lines = new_key("--ingest", "--name", "browser", "--expires", "2027-12-31")
-    assert re.fullmatch(r"hub_ingest_[A-Za-z0-9_-]{47}", secret)
+    assert re.fullmatch(r"hub_ingest_[A-Za-z0-9_-]{43}", secret)
     assert secret not in lines
     entry = tomllib.loads(lines)["ingest_keys"]["browser"]
     assert entry["sha256"] == hashlib.sha256(secret.encode()).hexdigest()

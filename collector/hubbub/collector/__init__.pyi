@@ -7,7 +7,6 @@ from hubbub.collector.access import (
     Quotas as Quotas,
     TokenBucket as TokenBucket,
     generate_secret as generate_secret,
-    is_secret as is_secret,
 )
 from hubbub.collector.cli import main as main
 from hubbub.collector.cli.checking import changes as changes

@@ -7,15 +7,7 @@ import re
 
 import pytest
 
-from hubbub.collector import (
-    AdminToken,
-    AuthError,
-    Gate,
-    IngestKey,
-    Purpose,
-    generate_secret,
-    is_secret,
-)
+from hubbub.collector import AdminToken, AuthError, Gate, IngestKey, Purpose, generate_secret
 
 TODAY = dt.date(2027, 6, 15)
 YESTERDAY, TOMORROW = TODAY - dt.timedelta(1), TODAY + dt.timedelta(1)
@@ -45,21 +37,8 @@ def test_secret_is_long_random_and_recognisable(purpose):
     made = [generate_secret(purpose) for _ in range(200)]
     assert len({secret for secret, _ in made}) == 200
     for secret, sha256 in made:
-        assert re.fullmatch(rf"hub_{purpose}_[A-Za-z0-9_-]{{47}}", secret)
+        assert re.fullmatch(rf"hub_{purpose}_[A-Za-z0-9_-]{{43}}", secret)
         assert sha256 == hashlib.sha256(secret.encode()).hexdigest()
-        assert is_secret(secret, purpose)
-
-
-def test_cut_mistyped_and_home_made_secrets_are_recognised():
-    """P(false alarm) = 4 / 2**24 < 3e-7, as a checksum has 24 bits."""
-    assert not is_secret(SECRET[:-1], "ingest")
-    assert not is_secret(SECRET + "a", "ingest")
-    assert not is_secret(SECRET, "admin")
-    assert not is_secret("hub_ingest_password", "ingest")
-    for place in (len("hub_ingest_"), 30, -5):
-        mistyped = list(SECRET)
-        mistyped[place] = "a" if SECRET[place] != "a" else "b"
-        assert not is_secret("".join(mistyped), "ingest")
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer  "])
@@ -130,13 +109,6 @@ def test_ingest_key_is_no_admin_token_even_if_its_hash_is_configured_as_one():
     gate = Gate({"ops": AdminToken(sha256=HASH)}, "admin")
     with pytest.raises(AuthError):
         gate.admit(f"Bearer {SECRET}", TODAY)
-
-
-def test_mistyped_key_is_told_from_an_unknown_one():
-    gate = gate_of(old=None)
-    mistyped = SECRET[:-1] + ("a" if SECRET[-1] != "a" else "b")
-    assert "mistyped" in refusal_of(gate, f"Bearer {mistyped}").detail
-    assert "unknown" in refusal_of(gate, f"Bearer {OTHER_SECRET}").detail
 
 
 def test_where_no_key_is_needed_a_request_without_one_is_let_in_and_a_wrong_one_is_not():
