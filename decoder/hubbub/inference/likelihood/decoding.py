@@ -86,7 +86,6 @@ class Likelihood:
     unlisted_std_error: float
     # The larger of the two mixtures' gaps to the maximum log-likelihood.
     gap: float
-    passes: int  # over all reports, to find the maxima
 
 
 def fit_reports(
@@ -176,7 +175,6 @@ def fit_reports(
         unlisted_share=unlisted,
         unlisted_std_error=float(np.sqrt(np.maximum(unlisted_variance, 0.0))),
         gap=max(fitted.solution.gap, constrained.gap),
-        passes=passes,
     )
 
 

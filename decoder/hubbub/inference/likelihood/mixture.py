@@ -393,7 +393,6 @@ class Solution:
     shares: FloatArray  # shape (a,); at least 0, with sum 1
     at: Evaluation  # there
     gap: float  # log-likelihood that may still be missing, at most
-    passes: int  # evaluations that it took
 
 
 class Fitted(NamedTuple):
@@ -421,11 +420,11 @@ def maximise(
     """
     shares = start / start.sum()
     at = evaluate(shares)
-    for passes in range(1, _MAX_PASSES):
+    for _ in range(1, _MAX_PASSES):
         gap = float(at.gradient.max()) - total
         progress(gap)
         if gap <= tolerance:
-            return Solution(shares, at, max(gap, 0.0), passes)
+            return Solution(shares, at, max(gap, 0.0))
         aim = best_of_quadratic(at.information, at.gradient - total, shares)
         aim /= aim.sum()
         slope = float(at.gradient @ (aim - shares))
