@@ -96,9 +96,9 @@ class Page:
     all_rows: str = ""  # the file next to the page with rows that it leaves out
 
     @property
-    def charts(self) -> tuple[Chart, ...]:
-        """All charts, from the top down."""
-        return tuple(chart for section in self.sections for chart in section.charts)
+    def picture(self) -> tuple[Chart, ...]:
+        """The charts of the first section that has any."""
+        return next((each.charts for each in self.sections if each.charts), ())
 
 
 def headings(first: str, *others: str) -> tuple[Heading, ...]:

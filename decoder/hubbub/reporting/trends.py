@@ -49,7 +49,6 @@ from hubbub.reporting.wording import (
     Provenance,
     chance_text,
     decoded_estimates,
-    first_charts,
     metadata_of,
     percent,
     privacy_section,
@@ -87,7 +86,7 @@ def side_by_side(
         metadata={"by": dimension, "slices": {name: each.metadata for name, each in parts.items()}},
         view=tuple(_blocks(dimension, parts, left_out)),
         page=page,
-        charts=() if page is None else first_charts(page),
+        charts=() if page is None else page.picture,
     )
 
 

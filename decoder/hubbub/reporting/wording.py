@@ -34,7 +34,7 @@ from hubbub.inference import (
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import POWER
 from hubbub.protocol import counted
-from hubbub.reporting.charts import Chart, IntervalChart, Labels, in_percent
+from hubbub.reporting.charts import IntervalChart, Labels, in_percent
 from hubbub.reporting.estimates import (
     Block,
     Column,
@@ -197,7 +197,7 @@ def decoded_estimates(
         metadata={**metadata, "provenance": provenance and provenance.as_json()},
         view=(*blocks, Line(""), facts),
         page=page,
-        charts=first_charts(page),
+        charts=page.picture,
     )
 
 
@@ -289,11 +289,6 @@ def share_columns(n_reports: int | IntArray, shares: Sequence[FloatArray]) -> di
     """Return `SHARE_COLUMNS` of shares, their errors and both ends of their intervals."""
     counts = (n_reports * each for each in shares)
     return dict(zip(SHARE_COLUMNS, (*counts, *shares), strict=True))
-
-
-def first_charts(page: Page) -> tuple[Chart, ...]:
-    """Return the charts of the page's first section that has any: the picture."""
-    return next((each.charts for each in page.sections if each.charts), ())
 
 
 def certainty(low: float, n_reports: int) -> str:
