@@ -251,8 +251,8 @@ def report_file(path: Location) -> ReportFile:
         raise ReportFileError(f"{path}: {error}") from error
     # Its own word first: a copy may be in another day's folder, and have another name.
     partition = _parse_partition(about.get("partition", "")) or partition_of(path)
-    definition = about.get("definition")
-    return ReportFile(path, partition, "set_bits" in about, definition=definition, slice=text)
+    counts = "set_bits" in about or path.name.endswith(".pq")
+    return ReportFile(path, partition, counts, definition=about.get("definition"), slice=text)
 
 
 def report_files(address: Address) -> Iterator[ReportFile]:
