@@ -17,7 +17,6 @@ statement, its values, or the password in the address.
 from __future__ import annotations
 
 import abc
-import asyncio
 import datetime as dt
 import re
 import secrets
@@ -185,12 +184,12 @@ class Database(abc.ABC):
         """
         # In order, so that collectors with the same ids don't deadlock.
         ids = sorted(batches)
-        rows = await asyncio.to_thread(pooled_rows, batches.values(), day)
+        # In place: that takes 6 ms of 50,000 reports, and a group has fewer.
+        rows = pooled_rows(batches.values(), day)
         async with self.begin(received) as transaction:
             unseen = await self.take(transaction, ids)
             if len(unseen) < len(ids):  # seldom
-                new = [batches[it] for it in unseen]
-                rows = await asyncio.to_thread(pooled_rows, new, day)
+                rows = pooled_rows([batches[it] for it in unseen], day)
             table = self.insert_target(day, transaction.day)
             await self.insert_rows(transaction.connection, table, rows)
         return unseen

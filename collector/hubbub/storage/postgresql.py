@@ -207,7 +207,7 @@ class PostgresqlDatabase(Database):
         async with self.write() as connection:
             await connection.execute(_SHARE_OPEN_DAY)
             # By a statement of its own, which sees what was committed before the lock was free.
-            opened = await connection.scalar(sa.select(open_day.c.day))
+            opened = await _driver_of(connection).fetchval("SELECT day FROM open_day")
             if opened == day or (
                 opened is not None and opened == taking_day(day, await _tables(connection))
             ):
