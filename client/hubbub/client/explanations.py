@@ -108,7 +108,12 @@ def explain(registry: Registry, spending: Spending) -> str:
     ]
     for metric in registry.values():
         lines.append(describe_metric(metric))
-        lines += (f"  {line}" for line in (*_exposure(metric), *_possible_parts(metric)))
+        lines += (f"  {line}" for line in _exposure(metric))
+        if parts := metric.type.parts():
+            lasting = "of each answer"
+            if metric.memory == "value":
+                lasting = "of all its answers, for life"
+            lines.append(f"  a client reports one part {lasting}: {', or '.join(parts)}")
     for group in registry.groups.values():
         lasting = "drawn by lot for each period"
         if group.choice == "life":
@@ -117,13 +122,15 @@ def explain(registry: Registry, spending: Spending) -> str:
             f"A client answers only one of {', '.join(group.metrics)} ({group.name}), {lasting}."
         )
     constant = registry.reserve()
-    any_history = constant if all(m.hides_changes for m in registry.values()) else math.inf
+    changes = ", however answers change"
+    if not all(metric.hides_changes for metric in registry.values()):
+        changes = f" if no answer changes, {_bound(math.inf)} if answers change"
     budget = spending.lifetime_epsilon
     most = "" if budget is None else f", of at most {_number(budget)}"
     used = _used(spending) if spending.metrics else "nothing"
     lines += [
         "",
-        f"All questions together, as they are asked now: {_both(constant, any_history)}.",
+        f"All questions together, as they are asked now: {_bound(constant)}{changes}.",
         f"Privacy budget used so far: {used}.",
         f"Paid for: epsilon {_number(spending.committed)}{most}.",
     ]
@@ -181,22 +188,10 @@ def _exposure(metric: Metric) -> Iterator[str]:
         yield "all reports, if the answer changes: not bounded, as that and when it changes shows"
 
 
-def _possible_parts(metric: Metric) -> Iterator[str]:
-    if parts := metric.type.parts():
-        lasting = "of each answer" if metric.memory == "period" else "of all its answers, for life"
-        yield f"a client reports one part {lasting}: {', or '.join(parts)}"
-
-
 def _used(spending: Spending) -> str:
     shows = math.isinf(spending.epsilon_any_history)
     changes = ", but not bounded for somebody who sees when answers changed" if shows else ""
     return _bound(spending.epsilon) + changes
-
-
-def _both(constant: float, any_history: float) -> str:
-    if constant == any_history:
-        return f"{_bound(constant)}, however answers change"
-    return f"{_bound(constant)} if no answer changes, {_bound(any_history)} if answers change"
 
 
 def _all_fields(metric: Metric) -> str:
