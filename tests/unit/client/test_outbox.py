@@ -40,7 +40,10 @@ def test_order_of_reports_in_a_batch_tells_nothing_of_when_they_were_recorded(tm
     """They ascend, which is the order of the compact form, too."""
     with opened(tmp_path) as outbox:
         put(tmp_path, *random.Random(1).sample(range(200), 50))  # noqa: S311
-        reports = must_hold(outbox).batch.reports
+        leased = must_hold(outbox)
+        reports = leased.batch.reports
+        remove(outbox, leased)
+    assert b"homepage" not in (tmp_path / "client.db").read_bytes()  # nor is it any more on disk
     records = [(report.metric, report.cohort, report.bits) for report in reports]
     assert records == sorted(records)
     assert len(records) == 50
