@@ -121,12 +121,6 @@ def test_table_of_an_ordinal_keeps_the_order_of_buckets_when_it_is_cut():
     assert "< 10" not in text
 
 
-def test_summary_tells_the_mean_only_of_what_lies_between_the_edges():
-    assert "of the values in [10, 110), if each is at its bucket's middle" in " ".join(
-        table_of(decoded(ORDINAL)).split()
-    )
-
-
 @pytest.mark.parametrize("case", [ENUM, THREE_OF_FIVE], ids=["worst down", "worst up"])
 def test_forged_reports_move_no_share_further_than_the_summary_says(case):
     """All patterns of bits that a forger could send, exactly in expectation."""
