@@ -87,7 +87,6 @@ class Attack:
     likely: object  # likely, unlikely: The data
     unlikely: object
     event: Callable[[Rows], int]  # how often it happens in one release
-    people: int = 1  # by how many users the data differ
     # releases of each; or, of mechanisms that draw for many at once, events that may happen
     draws: int = DRAWS
     calls: int = DRAWS  # how many calls make so many draws
@@ -230,9 +229,6 @@ HOSTILE = np.eye(1, 50)[0]
 ATTACKS: dict[str, Callable[[], Attack]] = {
     "count": lambda: Attack(count(rows_per_user=1, epsilon=TWO), 1, 0, at_least(1)),
     "count, three rows": lambda: Attack(count(rows_per_user=3, epsilon=TWO), 3, 0, at_least(3)),
-    "count, three users": lambda: Attack(
-        count(rows_per_user=1, epsilon=ONE), 3, 0, at_least(3), people=3
-    ),
     "count, Gaussian": lambda: Attack(
         count(rows_per_user=1, epsilon=FOUR, delta=TWENTIETH),
         1, 0, at_least(2), draws=9_000, calls=9_000,
@@ -272,7 +268,7 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
 @pytest.mark.parametrize("name", long_but("mean", ATTACKS, str))
 def test_mechanisms_hide_a_user(name):
     attack = ATTACKS[name]()
-    epsilon = attack.people * attack.mechanism.cost.epsilon
+    epsilon = attack.mechanism.cost.epsilon
     assert attack.share * epsilon < attack.epsilon() <= epsilon
 
 
@@ -319,16 +315,6 @@ def test_what_one_user_decides_is_released_with_at_most_delta(false_releases, ep
     low, high = bounds(false_releases(epsilon, delta, draws), draws)
     assert delta / 2 < low <= exact <= high
     assert exact <= delta
-
-
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_thresholds_of_textbooks_release_more_than_delta(epsilon):
-    """ln(1 / delta) / epsilon is for a key's number of rows, not for what noise adds to one."""
-    delta, scale = Fraction("1e-3"), laplace_scale(1, epsilon)
-    textbook = math.ceil(-math.log(float(delta)) / float(epsilon))
-    ratio = laplace_tail(textbook - 1, scale) / float(delta)
-    assert (ratio > 1) == (epsilon >= 1)
-    assert laplace_tail(threshold(scale, 1, delta) - 1, scale) <= delta
 
 
 def selection_law(scores: Sequence[int], scale: float) -> list[float]:

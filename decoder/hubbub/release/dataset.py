@@ -76,7 +76,6 @@ class Dataset:
         bounds: Mapping[str, tuple[float, float]] | None = None,
         bins: Mapping[str, Sequence[str]] | None = None,
         composition: str = "basic",
-        newlines_in_cells: bool = False,
     ) -> Dataset:
         """Declare a table and make its ledger.
 
@@ -103,9 +102,6 @@ class Dataset:
             Public keys of columns.
         composition : "basic" or "zcdp"
             How costs add up (`hubbub.release.ledger`), for good.
-        newlines_in_cells : bool
-            Whether quoted cells of CSV files may hold line breaks. Only of files whose writer is
-            known to quote: a stray quote of one person then hides other people's rows.
 
         Raises
         ------
@@ -123,7 +119,7 @@ class Dataset:
             raise QueryError("delta = 0: must be above 0 for zCDP composition; or take basic")
         if path.is_dir() and Path(ledger).absolute().is_relative_to(path.absolute()):
             raise LedgerError(f"{ledger}: must not be in {path}, whose files are the data")
-        there = tables.column_names(path, user_column, newlines_in_cells=newlines_in_cells)
+        there = tables.column_names(path, user_column)
         if absent := [column for column in columns or () if column not in there]:
             names = ", ".join(map(visible, sorted(there))) or "none"
             raise QueryError(f"columns: no column is named {absent[0]!r}; there are: {names}")
@@ -137,12 +133,11 @@ class Dataset:
             bins={
                 column: unique(f"bins of {column}", keys) for column, keys in (bins or {}).items()
             },
-            newlines_in_cells=newlines_in_cells,
         )
         for low, high in declaration.bounds.values():
             counts.lattice(low, high)  # which refuses what sums would overflow by
         roles = dict.fromkeys(declaration.bounds, Role.NUMBERS)
-        rows = tables.load(path, user_column, roles, newlines_in_cells=newlines_in_cells)
+        rows = tables.load(path, user_column, roles)
         for column in declaration.bounds:
             if not len(rows.numbers(column)):
                 raise QueryError(f"bounds of {visible(column)}: none of its values is a number")
@@ -563,12 +558,7 @@ class Dataset:
                     "one, and needs a ledger of its own"
                 )
             self._unchanged = now
-        rows = tables.load(
-            self._data,
-            self.declaration.user_column,
-            roles,
-            newlines_in_cells=self.declaration.newlines_in_cells,
-        )
+        rows = tables.load(self._data, self.declaration.user_column, roles)
         if tables.state(self._data) != now:
             raise DataError(f"{self._data}: changed while it was read")
         _refuse_excess(rows, self.declaration)

@@ -33,8 +33,6 @@ from typing import Self
 from hubbub.release.errors import BudgetError, LedgerError
 from hubbub.release.noise import Cost, gaussian_epsilon
 
-_MOST_EXPONENT = 700.0  # of e, in a float
-
 
 class Composition(StrEnum):
     """How costs add up."""
@@ -80,22 +78,6 @@ def total(costs: Iterable[Cost], composition: Composition, delta: Fraction) -> C
     scale = math.sqrt(float(1 / (2 * rho)))  # of Gaussian noise with this rho
     scale = math.nextafter(scale, 0.0)
     return Cost(gaussian_epsilon(scale, 1.0, converted_at), own + converted_at, rho)
-
-
-def group(cost: Cost, people: int) -> Cost:
-    """Return what a release reveals about several people together.
-
-    Notes
-    -----
-    people * epsilon, and delta (e^(people epsilon) - 1) / (e^epsilon - 1) (Vadhan 2017, lemma 2.2).
-    """
-    if people == 1 or not cost.delta:
-        return Cost(people * cost.epsilon, cost.delta)
-    epsilon = float(cost.epsilon)
-    if people * epsilon > _MOST_EXPONENT:
-        return Cost(people * cost.epsilon, Fraction(1))
-    growth = people if epsilon == 0 else math.expm1(people * epsilon) / math.expm1(epsilon)
-    return Cost(people * cost.epsilon, min(cost.delta * Fraction(growth), Fraction(1)))
 
 
 def _rho(cost: Cost) -> Fraction:

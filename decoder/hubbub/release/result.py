@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from hubbub.protocol import counted
-from hubbub.release.ledger import Ledger, group, shown
+from hubbub.release.ledger import Ledger, shown
 from hubbub.release.mechanisms.counts import Mechanism, Row
 from hubbub.release.noise import CONFIDENCE, Cost
 from hubbub.reporting import (
@@ -228,16 +228,14 @@ def _chart(query: Query, rows: Sequence[Row]) -> Chart:
     return IntervalChart(labels, intervals, unit="", first="key")
 
 
-def ledger_estimates(ledger: Ledger, people: int = 1) -> Estimates:
-    """Return one row for each spend of a ledger, what is left, and what it means for a group.
+def ledger_estimates(ledger: Ledger) -> Estimates:
+    """Return one row for each spend of a ledger, and what is left.
 
-    `metadata["summary"]` has the budget and what was spent as exact fractions; `people` are the
-    group, such as a household, whose joint epsilon is stated.
+    `metadata["summary"]` has the budget and what was spent as exact fractions.
     """
     spends, spent = tuple(ledger.spends()), ledger.spent()
     adopted = tuple(ledger.adopted())
-    of_group = group(spent, people)
-    findings = tuple(_ledger_findings(ledger, adopted, people, of_group))
+    findings = tuple(_ledger_findings(ledger, adopted))
     summary = {
         "composition": ledger.composition.value,
         "theorem": ledger.composition.theorem,
@@ -246,16 +244,12 @@ def ledger_estimates(ledger: Ledger, people: int = 1) -> Estimates:
         "spent_epsilon": str(spent.epsilon),
         "spent_delta": str(spent.delta),
         "adopted": list(adopted),
-        "people": people,
-        "group_epsilon": float(of_group.epsilon),
-        "group_delta": float(of_group.delta),
     }
     rows = tuple(
         (f"{each.number}", each.at, each.query, each.mechanism, shown(each.cost)) for each in spends
     )
     texts = (Heading(name, "left") for name in ("time", "query", "mechanism", "cost"))
     table = Table("Spent", (Heading("number"), *texts), rows)
-    sentences = as_lines(findings, wraps=True)
     return Estimates(
         columns={
             "number": Column(int, [each.number for each in spends]),
@@ -269,18 +263,12 @@ def ledger_estimates(ledger: Ledger, people: int = 1) -> Estimates:
         keys=("number",),
         findings=findings,
         metadata={"summary": summary},
-        view=(
-            *((table, Line("")) if spends else ()),
-            as_facts(findings),
-            *((Line(""), *sentences) if sentences else ()),
-        ),
+        view=(*((table, Line("")) if spends else ()), as_facts(findings)),
     )
 
 
-def _ledger_findings(
-    ledger: Ledger, adopted: Sequence[str], people: int, of_group: Cost
-) -> Iterator[Finding]:
-    """Yield the balance, whether this is an adopted copy, and a group's epsilon if it is one."""
+def _ledger_findings(ledger: Ledger, adopted: Sequence[str]) -> Iterator[Finding]:
+    """Yield the balance, and whether this is an adopted copy."""
     budget, spent, remaining = ledger.budget, ledger.spent(), ledger.remaining()
     yield Finding("budget", "budget", shown(budget), float(budget.epsilon))
     yield Finding("spent", "spent", shown(spent), float(spent.epsilon))
@@ -289,15 +277,6 @@ def _ledger_findings(
     if adopted:
         times = ", ".join(adopted)
         yield Finding("adopted", "adopted as a copy", times, list(adopted), Level.WARNING)
-    if people > 1:
-        yield Finding(
-            "group",
-            "",
-            f"Of {people:,} people together (a household, say) the releases reveal at most "
-            f"{shown(of_group)}: {people:,} epsilon, and delta (e^({people:,} epsilon) - 1) / "
-            "(e^epsilon - 1) (group privacy; Vadhan 2017, lemma 2.2).",
-            float(of_group.epsilon),
-        )
 
 
 def _number(value: float) -> str:

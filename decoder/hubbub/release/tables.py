@@ -9,8 +9,8 @@ CSV files as RFC 4180 has them -> tables of text.
 
 A reader that forgives lets one person's cell hide other people's rows: an open quote swallows all
 lines up to the next one, and a carriage return begins a line that no one wrote. `csv` in strict
-mode refuses both, by file and line; a line break within a cell is refused as well unless it was
-asked for. Invariant: no message quotes a cell.
+mode refuses both, by file and line; a line break within a cell is refused as well, for a stray
+quote looks the same. Invariant: no message quotes a cell.
 
 What a curator declares of a table, for good, before anything is asked of it.
 
@@ -58,7 +58,7 @@ _FAULTS = {
 """Messages of `csv`, and how people can mend the file."""
 
 
-def read_csv(path: Path, columns: Sequence[str] | None, newlines_in_cells: bool) -> Any:
+def read_csv(path: Path, columns: Sequence[str] | None) -> Any:
     """Return an Arrow table of those of some columns that the file has; all cells are text.
 
     Of all columns, if none are named, there are no rows. Types aren't guessed, which would let one
@@ -67,7 +67,7 @@ def read_csv(path: Path, columns: Sequence[str] | None, newlines_in_cells: bool)
     # Lines end in a line feed alone, so that `csv` sees, and refuses, a stray carriage return.
     opener = gzip.open if path.suffix == ".gz" else open
     with cast("TextIO", opener(path, "rt", encoding="utf-8-sig", newline="\n")) as file:
-        records = _records(path, file, newlines_in_cells)
+        records = _records(path, file)
         names = next(records, [])
         if columns is None and not names:
             raise DataError(f"{path}: can't be read: it is empty")
@@ -83,17 +83,17 @@ def read_csv(path: Path, columns: Sequence[str] | None, newlines_in_cells: bool)
     return pa.concat_tables(tables)
 
 
-def _records(path: Path, file: TextIO, newlines_in_cells: bool) -> Iterator[list[str]]:
+def _records(path: Path, file: TextIO) -> Iterator[list[str]]:
     """Yield the cells of each record, all of which have as many as the first."""
     lines = csv.reader(file, strict=True)
     expected, first = 0, 1
     try:
         for record in lines:
             cells = record or [""]  # an empty line
-            if not newlines_in_cells and (lines.line_num > first or "\r" in "".join(cells)):
+            if lines.line_num > first or "\r" in "".join(cells):
                 raise DataError(
-                    f"{path}: line {first}: a line break in a cell; if cells are to hold these, "
-                    "--newlines-in-cells (newlines_in_cells=True); if not, a quote that none closes"
+                    f"{path}: line {first}: a line break in a cell, or a quote that none closes; "
+                    "if cells are to hold line breaks, write the table as .parquet"
                 )
             expected = expected or len(cells)
             if len(cells) != expected:
@@ -130,7 +130,6 @@ class Declaration:
     # Ranges of columns of numbers; values are clipped to them.
     bounds: Mapping[str, tuple[float, float]]
     bins: Mapping[str, tuple[str, ...]]  # public keys of columns
-    newlines_in_cells: bool = False  # whether quoted cells of CSV files may hold line breaks
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense (raises QueryError)."""
@@ -187,7 +186,6 @@ class Declaration:
                 excess=Excess(facts["excess"]),
                 bounds={column: (low, high) for column, (low, high) in facts["bounds"].items()},
                 bins={column: tuple(keys) for column, keys in facts["bins"].items()},
-                newlines_in_cells=facts["newlines_in_cells"],
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise LedgerError(f"the ledger's declaration can't be read: {error}") from error
@@ -267,18 +265,16 @@ class UserRows:
         return [{column: parts[column][i] for column in parts} for i in range(n_blocks)]
 
 
-def column_names(
-    path: Path, user_column: str, *, newlines_in_cells: bool = False
-) -> tuple[str, ...]:
+def column_names(path: Path, user_column: str) -> tuple[str, ...]:
     """Return the names of a table's columns, without that of users.
 
     Raises `DataError` if there is no table, files differ in their columns, or none is that of
     users.
     """
     first, *others = files_of(path)
-    names = _names(first, newlines_in_cells)
+    names = _names(first)
     for file in others:
-        if set(_names(file, newlines_in_cells)) != set(names):
+        if set(_names(file)) != set(names):
             raise DataError(f"{file}: its columns aren't those of {first}")
     if user_column not in names:
         there = ", ".join(map(visible, names))
@@ -286,9 +282,7 @@ def column_names(
     return tuple(name for name in names if name != user_column)
 
 
-def load(
-    path: Path, user_column: str, roles: Mapping[str, Role], *, newlines_in_cells: bool = False
-) -> UserRows:
+def load(path: Path, user_column: str, roles: Mapping[str, Role]) -> UserRows:
     """Read some columns of a table, each in its role.
 
     Raises `DataError` if it can't be read, has no rows, or some row has no user.
@@ -296,7 +290,7 @@ def load(
     parts = []
     for file in files_of(path):
         with _translate_read_errors(file):
-            table = _form(file)(file, [user_column, *roles], newlines_in_cells)
+            table = _form(file)(file, [user_column, *roles])
             table.validate(full=True)
         absent = [name for name in (user_column, *roles) if name not in table.column_names]
         if absent:
@@ -307,8 +301,7 @@ def load(
             columns[f"={name}"] = read(file, name, table.column(name))
         empty = pc.index(pc.is_null(columns[""]), pa.scalar(True)).as_py()
         if empty >= 0:
-            is_line = _form(file) is read_csv and not newlines_in_cells
-            place = f"line {empty + 2}" if is_line else f"row {empty + 1}"
+            place = f"line {empty + 2}" if _form(file) is read_csv else f"row {empty + 1}"
             raise DataError(
                 f"{file}: {place}: {visible(user_column)} is empty; must name the row's user"
             )
@@ -402,7 +395,7 @@ def _refuse_folder(error: OSError) -> None:
     raise DataError(f"{error.filename}: can't be read: {error.strerror}") from error
 
 
-_Form = Callable[[Path, Sequence[str] | None, bool], Any]
+_Form = Callable[[Path, Sequence[str] | None], Any]
 """Reads those of some columns that a file has; of all columns, if none are named, perhaps no rows.
 """
 
@@ -414,9 +407,9 @@ def _form(path: Path) -> _Form:
     raise DataError(f"{path}: must end in {', '.join(_FORMS)}")
 
 
-def _names(file: Path, newlines_in_cells: bool) -> list[str]:
+def _names(file: Path) -> list[str]:
     with _translate_read_errors(file):
-        names = list(_form(file)(file, None, newlines_in_cells).column_names)
+        names = list(_form(file)(file, None).column_names)
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
         raise DataError(f"{file}: several columns are named {min(repeated)!r}")
@@ -439,7 +432,7 @@ def _translate_read_errors(file: Path) -> Iterator[None]:
         raise DataError(f"{file}: can't be read: {reason}") from error
 
 
-def _read_parquet(path: Path, columns: Sequence[str] | None, _newlines: bool) -> Any:
+def _read_parquet(path: Path, columns: Sequence[str] | None) -> Any:
     with parquet.ParquetFile(path) as file:
         if columns is None:
             return file.schema_arrow.empty_table()
@@ -447,7 +440,7 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, _newlines: bool) ->
         return file.read(columns=[name for name in columns if name in there])
 
 
-def _read_arrow(path: Path, columns: Sequence[str] | None, _newlines: bool) -> Any:
+def _read_arrow(path: Path, columns: Sequence[str] | None) -> Any:
     with pa.memory_map(str(path)) as source:
         try:
             table = pa.ipc.open_file(source).read_all()

@@ -7,7 +7,6 @@ system, so that figures differ a little from run to run; data are seeded. One us
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -19,7 +18,6 @@ from scipy import optimize, stats
 from evaluation.measured_table import MeasuredTable
 from evaluation.studies.study import show, shown
 from hubbub.inference import FloatArray
-from hubbub.release.estimators import run_estimator
 from hubbub.release.mechanisms.counts import (
     Mechanism,
     bounded_mean,
@@ -232,21 +230,6 @@ def aggregate_rows(runs: int) -> Iterable[Cells]:
         yield blocks, of_whole_median, of_median, of_whole_mean, of_mean, noise
 
 
-def process_rows(_runs: int) -> Iterable[Cells]:
-    blocks = [{"x": np.zeros(50)}] * 400
-    for processes in (1, 2):
-        before = time.perf_counter()
-        run_estimator(
-            "builtins:len",
-            blocks,
-            default=0.0,
-            seconds=60.0,
-            processes=processes,
-            progress=lambda _done, _total: None,
-        )
-        yield processes, time.perf_counter() - before
-
-
 TABLES: tuple[tuple[str, Callable[[int], Iterable[Cells]], float, tuple[str, ...]], ...] = (
     (
         "Laplace noise, of a count: root mean square error and 95% radius",
@@ -287,11 +270,6 @@ TABLES: tuple[tuple[str, Callable[[int], Iterable[Cells]], float, tuple[str, ...
         "Correlation of 20,000 users, epsilon 1: root mean square error from theirs and from all's",
         aggregate_rows, 0.25,
         ("blocks", "median: theirs", "all's", "mean: theirs", "all's", "mean's noise"),
-    ),
-    (
-        "An estimator that does nothing, of 400 blocks: seconds",
-        process_rows, 1,
-        ("at the same time", "seconds"),
     ),
 )  # fmt: skip
 """Title, rows by runs, what runs are multiplied by, headings."""

@@ -26,7 +26,6 @@ from hubbub.release.cli.options import (
     epsilon_option,
     keys_of,
     ledger_option,
-    newlines_option,
     output_option,
     spreadsheet_option,
     with_errors,
@@ -92,7 +91,6 @@ if TYPE_CHECKING:
     "zcdp: far less for many small queries, more for a few large ones.",
 )
 @click.option("--ledger", metavar="FILE", help=f"The ledger to create.  [default: DATA{LEDGER}]")
-@newlines_option
 @with_errors
 def init(
     data: str,
@@ -106,7 +104,6 @@ def init(
     delta: Fraction,
     composition: str,
     ledger: str | None,
-    newlines_in_cells: bool,
 ) -> None:
     """Declare a table and its budget, once and for all.
 
@@ -136,7 +133,6 @@ def init(
         bounds=ranges,
         bins=keys,
         composition=composition,
-        newlines_in_cells=newlines_in_cells,
     )
     with made:
         held = ", ".join(map(visible, made.declaration.columns))
@@ -146,13 +142,6 @@ def init(
 
 @click.command()
 @click.argument("ledger")
-@click.option(
-    "--people",
-    default=1,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Also show what the releases reveal about this many people together.",
-)
 @click.option(
     "--output",
     "files",
@@ -168,7 +157,7 @@ def init(
     "will be used from now on; the ledger records this statement.",
 )
 @with_errors
-def ledger(ledger: str, people: int, files: tuple[str, ...], adopt: bool) -> None:
+def ledger(ledger: str, files: tuple[str, ...], adopt: bool) -> None:
     """Show what was spent, on what, and what remains.
 
     Don't publish the ledger: it holds a digest of the data, which can confirm a guess of the whole
@@ -179,7 +168,7 @@ def ledger(ledger: str, people: int, files: tuple[str, ...], adopt: bool) -> Non
     from hubbub.reporting import write_results
 
     with Ledger.open(Path(ledger), adopt=adopt) as opened:
-        write_results(ledger_estimates(opened, people), files, width=160)
+        write_results(ledger_estimates(opened), files, width=160)
 
 
 _BINS = "Public keys, or @FILE with one per line.  [default: those that `init` declared]"
@@ -474,7 +463,6 @@ def aggregate(
     help="Column that names each row's person; makes the ledger, with this query's cost as its "
     "whole budget.",
 )
-@newlines_option
 @with_errors
 def candidates(
     data: str,
@@ -483,7 +471,6 @@ def candidates(
     delta: Fraction,
     ledger: str | None,
     user_column: str | None,
-    newlines_in_cells: bool,
 ) -> None:
     """Print the keys of COLUMN that enough users have, as a list for `hubbub-decoder decode`.
 
@@ -498,8 +485,6 @@ def candidates(
 
     if not delta:
         raise click.BadParameter("must be above 0", param_hint="'--delta'")
-    if newlines_in_cells and user_column is None:
-        raise click.UsageError("--newlines-in-cells is declared with --user-column, or by `init`")
     path = ledger or f"{Path(data)}{LEDGER}"
     if user_column is None:
         opened = Dataset.open(path, data=data)
@@ -511,7 +496,6 @@ def candidates(
             columns=[column],
             epsilon=epsilon,
             delta=delta,
-            newlines_in_cells=newlines_in_cells,
         )
     with opened as dataset:
         result = dataset.candidates(column, epsilon=epsilon, delta=delta)

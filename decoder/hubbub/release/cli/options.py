@@ -101,12 +101,6 @@ def delta_of(meaning: str) -> Callable[[_Function], _Function]:
 
 delta_option = delta_of("Delta that the query costs; above 0, the noise is Gaussian.")
 delta_option_of_keys = delta_of("Delta that the query costs; keys that aren't public need it.")
-newlines_option = click.option(
-    "--newlines-in-cells",
-    is_flag=True,
-    help="Let quoted cells of CSV files hold line breaks; by default, a quote that isn't closed "
-    "on its line is refused.",
-)
 
 
 def _output_to(formats: str) -> Callable[[_Function], _Function]:
