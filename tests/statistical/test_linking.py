@@ -1,4 +1,4 @@
-"""What attackers link of shuffled days is what is predicted, whatever they know of values.
+"""Attackers link shuffled days where it is stated that they can, whatever they know of values.
 
 Right and wrong links come in twos and threes, so a share's variance is taken to be twice a
 binomial's; 5 standard deviations are then P(false alarm) < 1e-6 a comparison (normal
@@ -12,26 +12,23 @@ import pytest
 
 from evaluation.attacks import linking
 from evaluation.attacks.linking import LinkedClients
-from hubbub.planning import right_links
+from hubbub.planning import linked_clients
 from hubbub.protocol import RapporParams
 from significance import BitArray, FloatArray, IntArray
 
-ACCURACY = 0.02
 CASES = (
-    LinkedClients(RapporParams(424, 1, 32, 0.2, 0.0683, 0.5534), None, 32 * 100),
-    LinkedClients(RapporParams(128, 2, 40, 0.5, 0.25, 0.75), None, 40 * 100),
-    LinkedClients(RapporParams(128, 1, 40, 0.05, 0.02, 0.9), None, 40 * 100),
-    LinkedClients(RapporParams(32, 1, 40, 0.25, 0.2, 0.8), None, 40 * 100),
-    LinkedClients(RapporParams(8, 1, 40, 0.5, 0.25, 0.75), 3, 40 * 100),
+    LinkedClients(RapporParams(128, 2, 40, 0.5, 0.25, 0.75), None, 40 * 12),
+    LinkedClients(RapporParams(424, 1, 4, 0.2, 0.0683, 0.5534), None, 4 * 1_000),
+    LinkedClients(RapporParams(128, 1, 40, 0.05, 0.02, 0.9), None, 40 * 300),
 )
 
 
 def room(share: float, links: int) -> float:
-    return ACCURACY + 5 * math.sqrt(2 * share * (1 - share) / links)
+    return 5 * math.sqrt(2 * share * (1 - share) / links)
 
 
 @pytest.mark.long
-def test_attacks_reach_no_more_than_is_predicted_and_put_whole_weeks_together():
+def test_attacks_link_what_is_stated_and_put_whole_weeks_together():
     """Why nobody may rely on shuffling: nearly all seven-day histories of a thousand clients."""
     outcomes = list(linking.attack(quick=True))
     assert [outcome for outcome in outcomes if not outcome.holds] == []
@@ -44,11 +41,10 @@ def test_attacks_reach_no_more_than_is_predicted_and_put_whole_weeks_together():
     [CASES[0], *(pytest.param(case, marks=pytest.mark.long) for case in CASES[1:])],
     ids=lambda case: f"k={case.params.k}",
 )
-def test_the_prediction_is_neither_too_low_nor_too_high(case, rng):
-    predicted = right_links(case.params, case.width, case.clients)
+def test_more_than_half_of_the_links_are_right_where_it_is_stated(case, rng):
+    assert 1 < linked_clients(case.params, case.width) / case.clients < 10
     days = linking.simulated_days(case, rng)
-    measured = linking.right_share(days, case.params, rng)
-    assert measured == pytest.approx(predicted, abs=room(predicted, case.clients))
+    assert linking.right_share(days, case.params, rng) > 0.5 + room(0.5, case.clients)
 
 
 @pytest.mark.long
@@ -66,7 +62,8 @@ def test_to_know_all_values_and_their_shares_helps_little(shape, rng):
         RapporParams(128, 1, 20, 0.05, 0.02, 0.9),
         RapporParams(64, 1, 20, 0.2, 0.2, 0.6),
     ):
-        clients, right = 100 * params.m, 0
+        clients, right, ignorant = 100 * params.m, 0, 0
+        even = np.full(params.k, 1 / params.k)
         for _ in range(params.m):
             places = rng.integers(params.k, size=len(weights))
             held = places[rng.choice(len(weights), size=100, p=weights)]
@@ -76,8 +73,9 @@ def test_to_know_all_values_and_their_shares_helps_little(shape, rng):
             np.add.at(shares, places, weights)
             ratios = ratios_of_mixture(first, second[order], shares, params)
             right += int((order[linking.best_links(ratios)] == np.arange(100)).sum())
-        predicted = right_links(params, None, clients)
-        assert right / clients < predicted + room(predicted, clients)
+            ratios = linking.log_ratios(first.astype(np.int64), 1, second[order], even, params)
+            ignorant += int((order[linking.best_links(ratios)] == np.arange(100)).sum())
+        assert right / clients < ignorant / clients + 0.02 + room(ignorant / clients, clients)
 
 
 def two_days(held: IntArray, params: RapporParams, rng: np.random.Generator) -> BitArray:

@@ -1,14 +1,13 @@
 """The central (epsilon, delta) of one client among N shuffled ones, from above.
 
-An observer of N clients' shuffled reports doesn't know which are whose. Two theorems turn that into
-numbers, each an upper bound: one for any reports of an epsilon, and one that knows the likelihood
-ratios of RAPPOR's own reports.
+An observer of N clients' shuffled reports doesn't know which are whose. A theorem that knows the
+likelihood ratios of RAPPOR's own reports turns that into an upper bound.
 
 All reports that a client makes of one permanent response are one message: its cohort and permanent
 noise are in each of them, so days aren't independent and their figures don't add up. Only answers
 with fresh cohorts and fresh noise (``memory = "period"``) compose.
 
-The last theorem needs E[(X_1 + ... + X_N)_+] of independent draws of a variable with few values.
+The theorem needs E[(X_1 + ... + X_N)_+] of independent draws of a variable with few values.
 The values move to a lattice, each split between its two neighbours so that the mean stays: that
 makes the sum more spread out in the convex order, and so its positive part larger, never smaller.
 The distribution of the sum follows by one Fourier transform; what that could lose is bounded and
@@ -21,16 +20,13 @@ the proofs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 from scipy import fft, optimize
 
 from hubbub.decoder import decoder_of
-from hubbub.inference import FloatArray, IntArray, Ratios, at_most, cell_ratios, more_than
+from hubbub.inference import FloatArray, IntArray, Ratios, cell_ratios
 from hubbub.planning.histories import ROUNDED_UP, constant_epsilon, most_periods
 from hubbub.protocol import UNARY, Metric
 
@@ -45,9 +41,7 @@ _NEVER = 1e-12  # relative: what rounding leaves of a value that can't be positi
 _ROUNDING = 1e-9  # relative: of sums of doubles, and of means that the lattice keeps but for those
 _MOST_STEPS = 60  # halving alone would end within them
 _RELATIVE = 2e-4  # of epsilon, of which four digits are printed; it is rounded up
-_SLACK = 1e-11  # relative: of tails of binomials, and of sums of a few thousand doubles
-_REACH = (9, 30)  # deviations, and more: by Bernstein 3e-18 is left out on either side, and added
-_BLOCKS = 8000  # of numbers of clones: fewer raise the bound, which holds for any
+_SLACK = 1e-11  # relative: of a quotient of doubles
 
 
 def mean_positive_part(
@@ -155,30 +149,13 @@ def _inside(
     return float(worth @ (np.maximum(law_of_sum[sums], 0.0) + each))
 
 
-@dataclass(frozen=True, slots=True)
-class Amplification:
-    """Bounds on epsilon after shuffling, at a given delta."""
-
-    local: float  # of one client's reports alone, linked, delta being 0
-    # Feldman, McMillan and Talwar's reduction to a pair of binomial distributions (2021, section
-    # 3), in numbers.
-    clones: float
-    # Balle, Bell, Gascon and Nissim 2019, section 5, of the reports' own likelihood ratios.
-    blanket: float
-
-    @property
-    def best(self) -> float:
-        """Least of the bounds; all of them hold."""
-        return min(self.local, self.clones, self.blanket)
-
-
 @lru_cache(maxsize=64)  # one report is asked for twice where there is no other
-def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amplification:
+def amplified_epsilon(metric: Metric, clients: int, delta: float, reports: int = 1) -> float:
     """Bound what N clients' reports, shuffled, reveal about one of the clients.
 
     Clients follow the protocol, report at the same times, `reports` each of one permanent response,
     and the observer may know their values. Reports may be shuffled together, or those of each day
-    by themselves: that only reveals less.
+    by themselves: that only reveals less. Never more than one client's reports alone, linked.
     """
     if clients < 1 or not 0 < delta < 1:
         raise ValueError(f"clients = {clients}, delta = {delta}: must be >= 1 and in (0, 1)")
@@ -188,11 +165,7 @@ def amplify(metric: Metric, clients: int, delta: float, reports: int = 1) -> Amp
         if metric.response == UNARY
         else (cell_ratios(metric.response),)
     )
-    return Amplification(
-        local=local,
-        clones=clones_epsilon(local, clients, delta),
-        blanket=max(blanket_epsilon(ratios, clients, delta, local) for ratios in worst),
-    )
+    return min(local, max(blanket_epsilon(ratios, clients, delta, local) for ratios in worst))
 
 
 def central_epsilon(metric: Metric, days: int, clients: int, delta: float) -> float:
@@ -204,81 +177,26 @@ def central_epsilon(metric: Metric, days: int, clients: int, delta: float) -> fl
     report, shuffled among N of its day.
     """
     if metric.one_time:
-        return amplify(metric, clients, delta).best
+        return amplified_epsilon(metric, clients, delta)
     if metric.memory == "value":
-        return amplify(metric, clients, delta, days).best
+        return amplified_epsilon(metric, clients, delta, days)
     periods = most_periods(metric, days)
     longest = 1 if metric.reports_once else min(days, metric.period_days)
-    each = amplify(metric, clients, delta / periods * (1 - _SLACK), longest).best
+    each = amplified_epsilon(metric, clients, delta / periods * (1 - _SLACK), longest)
     return min(periods * each * ROUNDED_UP, constant_epsilon(metric, days))
 
 
-@lru_cache(maxsize=64)  # metrics of a registry often have the same epsilon
-def clones_epsilon(local: float, n_reports: int, delta: float) -> float:
-    """Return the least epsilon at which the clones' delta is small enough."""
-    return smallest_epsilon(lambda e: clone_delta(e, local, n_reports), delta, local)
-
-
-def clone_delta(epsilon: float, local: float, n_reports: int) -> float:
-    """Return delta at epsilon for the pair that dominates any shuffled eps0-private reports.
-
-    C ~ Binomial(N - 1, e^-eps0) others look like a coin flip between the two values, A ~
-    Binomial(C, 1/2) of them like the first, and one more does so with probability
-    e^eps0 / (e^eps0 + 1), or 1 / (e^eps0 + 1) (Feldman, McMillan and Talwar 2021, section 3).
-    """
-    if epsilon >= local:
-        return 0.0
-    others, alike = n_reports - 1, math.exp(-local)
-    reach = _REACH[0] * math.sqrt(others * alike * (1 - alike)) + _REACH[1]
-    low, high = max(int(others * alike - reach), 0), min(int(others * alike + reach), others)
-    # More clones hide more, so a block of numbers of clones reveals at most what its least does.
-    edges = np.unique(np.linspace(low, high + 1, _BLOCKS + 1).astype(np.int64))
-    clones, chance = edges[:-1], np.diff(at_most(edges - 1, others, alike))
-    true = 1 / (1 + math.exp(-local))
-    false, ratio = 1 - true, math.exp(epsilon)
-    # The first distribution exceeds the other by more than the ratio from this many on.
-    odds = (ratio * true - false) / (true - ratio * false)
-    least = np.floor(odds * (clones + 1) / (1 + odds)) + 1
-    gain = np.zeros(len(clones))
-    # A rounded boundary is at most one off.
-    tails = [more_than(least + more, clones, 0.5) for more in (-3, -2, -1, 0)]
-    for before, after in pairwise(tails):
-        more = (true - ratio * false) * before * (1 + _SLACK)
-        less = (ratio * true - false) * after * (1 - _SLACK)
-        gain = np.maximum(gain, more - less)
-    left_out = float(at_most(low - 1, others, alike) + more_than(high, others, alike))
-    return float(chance @ gain) * (1 + _SLACK) + left_out
-
-
 def blanket_epsilon(ratios: Ratios, n_reports: int, delta: float, local: float) -> float:
-    """Return the least epsilon at which the blanket's bound on delta is small enough."""
-    return smallest_epsilon(
-        lambda epsilon: blanket_delta(ratios, n_reports, epsilon, delta), delta, local
-    )
-
-
-def blanket_delta(
-    ratios: Ratios, n_reports: int, epsilon: float, resolution: float = 1e-9
-) -> float:
-    """Return delta at epsilon from the reports' own likelihood ratios.
-
-    E[(sum of N draws of X)_+] / (N gamma): X is 0 with probability 1 - gamma, and otherwise `first`
-    - e^epsilon `second` of a report from the blanket (Balle et al. 2019, section 5). Errors of the
-    arithmetic, always added, are small against the `resolution`.
-    """
-    values = ratios.first - math.exp(epsilon) * ratios.second
-    scale = n_reports * ratios.blanket
-    chance = ratios.blanket * ratios.chance
-    return mean_positive_part(values, chance, n_reports, resolution * scale) / scale
-
-
-def smallest_epsilon(delta_at: Callable[[float], float], delta: float, local: float) -> float:
-    """Return an epsilon in [0, local] at which a falling bound on delta is at most `delta`.
+    """Return an epsilon in [0, local] at which the blanket's bound on delta is small enough.
 
     Steps are secants of ln delta over epsilon^2, nearly a line, as of a normal distribution, and
     aim a little high; where one leaves the bracket, it is halved. Whatever is returned was checked,
     or is `local`, at which delta is 0.
     """
+
+    def delta_at(epsilon: float) -> float:
+        return blanket_delta(ratios, n_reports, epsilon, delta)
+
     at_zero = delta_at(0.0)
     if at_zero <= delta:
         return 0.0
@@ -303,3 +221,18 @@ def smallest_epsilon(delta_at: Callable[[float], float], delta: float, local: fl
             break
         epsilon = root * (1 + _RELATIVE / 2)
     return high
+
+
+def blanket_delta(
+    ratios: Ratios, n_reports: int, epsilon: float, resolution: float = 1e-9
+) -> float:
+    """Return delta at epsilon from the reports' own likelihood ratios.
+
+    E[(sum of N draws of X)_+] / (N gamma): X is 0 with probability 1 - gamma, and otherwise `first`
+    - e^epsilon `second` of a report from the blanket (Balle et al. 2019, section 5). Errors of the
+    arithmetic, always added, are small against the `resolution`.
+    """
+    values = ratios.first - math.exp(epsilon) * ratios.second
+    scale = n_reports * ratios.blanket
+    chance = ratios.blanket * ratios.chance
+    return mean_positive_part(values, chance, n_reports, resolution * scale) / scale

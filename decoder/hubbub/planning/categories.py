@@ -11,36 +11,17 @@ known worst, and the limit is the least difference of two such means.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from scipy import special
 
 from hubbub.inference import PlanError
-from hubbub.planning.cells import (
-    MOST_REPORTS,
-    TEST_LEVEL,
-    CellErrors,
-    association_limit,
-    expected_total_variation,
-)
-from hubbub.planning.goals import (
-    Goal,
-    Plan,
-    PlanSearch,
-    SearchSpace,
-    category_lines,
-    entry_text,
-    limit_finding,
-    percents,
-)
-from hubbub.planning.limits import DetectionTest, equivalent_reports
+from hubbub.planning.goals import Goal, Plan, SearchSpace, category_lines, entry_text, percents
+from hubbub.planning.limits import MOST_REPORTS, DetectionTest, cells_error
 from hubbub.planning.noise import (
     Budget,
-    exact_subset,
-    exact_window,
-    hybrid_variance,
     subset_of,
     subset_params,
     subset_variance,
@@ -66,7 +47,6 @@ from hubbub.protocol import (
     Response,
     Subset,
     Window,
-    counted,
     number_of_values,
 )
 from hubbub.reporting import Finding
@@ -90,52 +70,47 @@ class CategoriesGoal(Goal):
         """Return the subset, or noise of each bit."""
         return subset_of(params, self.categories) if self.by_subset else UNARY
 
-    def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:  # noqa: ARG002
+    def space(
+        self,
+        budget: Budget,
+        n_reports: float,  # noqa: ARG002
+        most_bits: int,
+    ) -> SearchSpace | RapporParams:
         """Return the best subset, or a bit per category with the least noise."""
         if -(-self.categories // 8) * 8 > most_bits:
             raise PlanError(
                 f"categories = {self.categories:,}: must be at most {most_bits:,}, one for each bit"
             )
         if self.by_subset:
-            return [SearchSpace.of(subset_params(subset_within(self.categories, budget.report)))]
-        return [_bit_each(self.categories, budget)]
+            return subset_params(subset_within(self.categories, budget.report))
+        return _bit_each(self.categories, budget)
 
-    def exact(self, budget: Budget) -> RapporParams | None:
-        """Return the best subset's."""
-        if not self.by_subset:
-            return None
-        return subset_params(exact_subset(self.categories, budget.report))
-
-    def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
+    def asked(self) -> Mapping[str, object]:
         """Return the number of categories, error rate and power."""
-        test = self.test
-        return {"categories": self.categories, "alpha": test.alpha, "power": test.power}
+        return {"categories": self.categories, **super(CategoriesGoal, self).asked()}
 
     def title(self, reports: str) -> str:
         """Return what the table is about."""
         return f"Smallest of {self.categories:,} categories that {reports} reports show"
 
-    def about_limit(self, plan: Plan) -> Finding:
+    def about_limit(self, plan: Plan) -> str:
         """Return which category is detected, among how many."""
         share = f"A category of {plan.limit:.3%}" if plan.limit < math.inf else "No category"
-        return limit_finding(
-            plan,
+        return (
             f"{share} is detected among {self.categories:,} with probability {self.test.power:g} "
             f"(alpha {self.test.alpha:g}, Bonferroni); the share of an empty one has the "
-            f"standard error {percents(plan.std_error)}.",
+            f"standard error {percents(plan.std_error)}."
         )
 
-    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
-        """Yield what a report is."""
-        size = found.subject.params.k // 8
-        text = f"A report has {counted(size, 'byte')}."
-        response = self.response(found.subject.params)
+    def remarks(self, plan: Plan) -> Iterator[Finding]:
+        """Yield what a subset is."""
+        response = self.response(plan.params)
         if isinstance(response, Subset):
-            text += (
-                f" It names {response.width} of the {self.categories} categories, the client's own "
-                f"with probability {response.chance:g}."
+            text = (
+                f"A report names {response.width} of the {self.categories} categories, the "
+                f"client's own with probability {response.chance:g}."
             )
-        yield Finding("report_bytes", "", text, size)
+            yield Finding("subset", "", text, response.width)
 
     def width(self, params: RapporParams) -> int:  # noqa: ARG002
         """Return the number of categories."""
@@ -154,7 +129,7 @@ class CategoriesGoal(Goal):
 def _bit_each(cells: int, budget: Budget) -> SearchSpace:
     """Return a bit for each cell, with the least noise."""
     k = -(-cells // 8) * 8
-    return SearchSpace(1, (k,), lambda _: (1,), (k, 1), least_noise_rate(1, budget))
+    return SearchSpace((k,), lambda _: (1,), (k, 1), least_noise_rate(budget))
 
 
 def categories_goal(categories: int, alpha: float = 0.05, power: float = 0.9) -> CategoriesGoal:
@@ -175,10 +150,6 @@ def listed_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> Cate
     by_subset = isinstance(metric.response, Subset)
     return CategoriesGoal(goal.test, goal.categories, by_subset)
 
-
-GIVEN_SHARE = 0.1
-"""Share of the clients among whom conditional shares are stated: a value that is common, but not
-the commonest."""
 
 _FEWEST_VALUES, _MOST_VALUES = 2, 4096  # of a field: a boolean's, and as many as a report has bits
 _MARGINS = [f"margin_std_error_{i + 1}" for i in range(MOST_FIELDS)]
@@ -207,111 +178,57 @@ class TableGoal(Goal):
         return self.cells
 
     def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, Any]:
-        """Return the errors of sums over cells (nan if these are hashed), and whether they are.
-
-        The error of an average value of the last field among those with a value of the first that
-        `GIVEN_SHARE` have; the expected total variation of the typical table; and the share of
-        clients with a partner value that the test of independence finds (`tables.partner_table`).
-        """
-        names = (*_MARGINS, "conditional_std_error", "total_variation", "partner_share")
-        figures: dict[str, Any] = dict.fromkeys(names, math.nan)
+        """Return the error of a rare value of each field, nan if cells are hashed."""
+        figures: dict[str, Any] = dict.fromkeys(_MARGINS, math.nan)
         figures["hashed"] = self.width(params) is None
-        if figures["hashed"]:
-            return figures
-        clients, each = self.clients(n_reports), self.test.reports_each
-        errors, scale = CellErrors(params, self.cells, each), 1 / math.sqrt(clients)
-        first, last = self.sizes[0], self.sizes[-1]
-        for name, size in zip(_MARGINS, self.sizes, strict=False):
-            figures[name] = scale * errors.of_margin(size)
-        conditional = errors.of_conditional(first, last, GIVEN_SHARE, 1 / last)
-        figures["conditional_std_error"] = scale * conditional
-        once = equivalent_reports(params, clients, each)
-        figures["total_variation"] = expected_total_variation(params, once, self.sizes)
-        figures["partner_share"] = association_limit(params, once, self.sizes, self.test.power)
+        if not figures["hashed"]:
+            clients, each = self.clients(n_reports), self.test.reports_each
+            for name, size in zip(_MARGINS, self.sizes, strict=False):
+                error = cells_error(params, self.cells, self.cells // size, reports_each=each)
+                figures[name] = error / math.sqrt(clients)
         return figures
 
-    def margins(self, plan: Plan) -> tuple[float, ...]:
-        """Return the errors of a rare value's share of each field."""
-        return tuple(plan.figures[name] for name in _MARGINS[: len(self.sizes)])
-
-    def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
+    def space(self, budget: Budget, n_reports: float, most_bits: int) -> SearchSpace:
         """Return a bit per cell with the least noise if there are so many; else one hash."""
         if n_reports > MOST_REPORTS:
             raise PlanError(
                 f"reports = {n_reports:g}: must be at most {MOST_REPORTS:g} for a table"
             )
         if self.cells > most_bits:
-            return [StringsGoal(self.test).hashed(1, n_reports, most_bits)]
-        return [_bit_each(self.cells, budget)]
+            return StringsGoal(self.test).space(budget, n_reports, most_bits)
+        return _bit_each(self.cells, budget)
 
-    def shown(self, plan: Plan) -> Mapping[str, str]:
-        """Return the total variation."""
-        variation = plan.figures["total_variation"]
-        return {"total variation": "-" if math.isnan(variation) else f"{variation:.3f}"}
-
-    def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
+    def asked(self) -> Mapping[str, object]:
         """Return the table's sizes, error rate and power."""
-        return {
-            "cells": list(self.sizes),
-            "alpha": self.test.alpha,
-            "power": self.test.power,
-            "given_share": GIVEN_SHARE,
-            "test_level": TEST_LEVEL,
-        }
+        return {"cells": list(self.sizes), **super(TableGoal, self).asked()}
 
     def title(self, reports: str) -> str:
         """Return what the table is about."""
         return f"Smallest cell of {' x '.join(map(str, self.sizes))} that {reports} reports show"
 
-    def about_limit(self, plan: Plan) -> Finding:
+    def about_limit(self, plan: Plan) -> str:
         """Return which cell is detected, among how many."""
         cell = f"A cell that {plan.limit:.3%} are in" if plan.limit < math.inf else "No cell"
-        return limit_finding(
-            plan,
+        return (
             f"{cell} is detected among {self.cells:,} cells with probability "
-            f"{self.test.power:g} (alpha {self.test.alpha:g}, Bonferroni).",
+            f"{self.test.power:g} (alpha {self.test.alpha:g}, Bonferroni)."
         )
 
-    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
-        """Yield what is seen of margins and their association."""
-        plan = found.subject
-        if self.width(plan.params) is None:
+    def remarks(self, plan: Plan) -> Iterator[Finding]:
+        """Yield how well sums over cells are known."""
+        if plan.figures["hashed"]:
             text = (
                 f"{self.cells:,} cells are hashed into {plan.params.k:,} bits: margins add up "
                 "the errors of as many cells as they have."
             )
             yield Finding("hashed", "", text, True)
         else:
-            yield from self._about_sums(plan)
-        size = plan.params.k // 8
-        text = f"A report has {counted(size, 'byte')}."
-        yield Finding("report_bytes", "", text, size)
-
-    def _about_sums(self, plan: Plan) -> Iterator[Finding]:
-        """Yield the errors of sums over cells, and which dependence is found."""
-        figures = plan.figures
-        text = (
-            f"Standard errors: {percents(plan.std_error)} for a rare cell; "
-            f"{percents(*self.margins(plan))} for a rare value of each field; "
-            f"{percents(figures['conditional_std_error'])} for an average value of the last field, "
-            f"among those with a value of the first field that {GIVEN_SHARE:.0%} have."
-        )
-        yield Finding("std_error", "", text, plan.std_error)
-        text = (
-            "If the fields are independent and each follows Zipf's law, the closest possible "
-            f"table is off by {figures['total_variation']:.3f} (total variation) on average."
-        )
-        yield Finding("total_variation", "", text, figures["total_variation"])
-        if len(self.sizes) == FEWEST_FIELDS:
-            partners = figures["partner_share"]
-            shows = (
-                f"notices with probability {self.test.power:g} if {partners:.1%} of the clients "
-                "hold a value together with its partner."
-                if math.isfinite(partners)
-                else "shows nothing."
+            margins = [plan.figures[name] for name in _MARGINS[: len(self.sizes)]]
+            text = (
+                f"Standard errors: {percents(plan.std_error)} for a rare cell; "
+                f"{percents(*margins)} for a rare value of each field."
             )
-            text = f"The test of independence (level {TEST_LEVEL:g}) {shows}"
-            yield Finding("partner_share", "", text, partners)
+            yield Finding("std_error", "", text, plan.std_error)
 
     def entry(self, params: RapporParams, name: str) -> str:
         """Return the entry of a joint metric, with fields to be filled in."""
@@ -398,11 +315,6 @@ class NumberGoal(Goal):
         z = share / (math.sqrt(2) * self.error(params, n_reports))
         return float(special.ndtr(z - self._threshold))
 
-    def reports_needed(self, params: RapporParams, share: float) -> float:
-        """Return how many reports, of each collection, show a difference."""
-        needed = (self._threshold + float(special.ndtri(self.test.power))) * math.sqrt(2)
-        return (needed * self.error(params, 1.0) / share) ** 2 if share <= 1 else math.inf
-
     @property
     def _threshold(self) -> float:
         return -float(special.ndtri(self.test.level / 2))
@@ -411,48 +323,34 @@ class NumberGoal(Goal):
         """Return the window."""
         return window_of(params)
 
-    def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:  # noqa: ARG002
+    def space(self, budget: Budget, n_reports: float, most_bits: int) -> RapporParams:  # noqa: ARG002
         """Return the best window."""
         window = window_within(budget.report, min(MOST_CELLS, most_bits))
-        return [SearchSpace.of(window_params(window, self.groups))]
+        return window_params(window, self.groups)
 
-    def exact(self, budget: Budget) -> RapporParams:
-        """Return the best window's."""
-        return window_params(exact_window(budget.report, MOST_CELLS), self.groups)
-
-    def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
+    def asked(self) -> Mapping[str, object]:
         """Return bounds, error rate and power, and whether the variance is asked."""
-        test = self.test
         bounds = {"low": self.low, "high": self.high, "variance": self.variance}
-        return {**bounds, "alpha": test.alpha, "power": test.power}
+        return {**bounds, **super(NumberGoal, self).asked()}
 
     def title(self, reports: str) -> str:
         """Return what the table is about."""
         return f"The mean of a number from {self.low:g} to {self.high:g}, {reports} reports"
 
-    def about_limit(self, plan: Plan) -> Finding:
+    def about_limit(self, plan: Plan) -> str:
         """Return the mean's error, and which difference is shown."""
         size, error = self.high - self.low, plan.std_error
         shown = "No difference"
         if plan.limit < math.inf:
             shown = f"A difference of {plan.limit * size:.3g}"
-        return limit_finding(
-            plan,
+        return (
             f"The mean has a standard error of {error * size:.3g} at most, {percents(error)} of "
             f"the range. {shown} between two such means is shown with probability "
-            f"{self.test.power:g} (alpha {self.test.alpha:g}, two-sided).",
+            f"{self.test.power:g} (alpha {self.test.alpha:g}, two-sided)."
         )
 
-    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
-        """Yield what a report is, and how it compares."""
-        plan = found.subject
-        window = self.response(plan.params)
-        ratio = worst_variance(window) / hybrid_variance(self.epsilon_report(plan.params))
-        text = (
-            f"An estimate varies {ratio:.2f} times as much as the hybrid mechanism's (Wang et al. "
-            "2019)."
-        )
-        yield Finding("hybrid_ratio", "", text, ratio)
+    def remarks(self, plan: Plan) -> Iterator[Finding]:
+        """Yield the variance's error."""
         if self.variance:
             error = self.variance_error(plan.std_error)
             size = (self.high - self.low) ** 2
@@ -461,13 +359,6 @@ class NumberGoal(Goal):
                 f"{error * size:.3g} at most, {percents(error)} of the range's square."
             )
             yield Finding("variance_error", "", text, error)
-        size = plan.params.k // 8
-        text = f"A report has {counted(size, 'byte')}."
-        yield Finding("report_bytes", "", text, size)
-
-    def oue_ratio(self, params: RapporParams) -> float:  # noqa: ARG002
-        """Return nan: a mean isn't a share."""
-        return math.nan
 
     def entry(self, params: RapporParams, name: str) -> str:
         """Return the entry of a number."""

@@ -16,15 +16,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from hubbub.inference import PlanError
-from hubbub.planning.cells import CellErrors, bit_limit, bit_power, bit_reports_needed
 from hubbub.planning.limits import (
     DetectionTest,
+    bit_limit,
+    bit_power,
+    cells_error,
     detection_limit,
     detection_power,
-    reports_needed,
+    reports_reaching,
     string_errors,
 )
-from hubbub.planning.noise import Budget, count_variance, oue_variance
+from hubbub.planning.noise import Budget
 from hubbub.protocol import (
     UNARY,
     Memory,
@@ -61,19 +63,12 @@ class Schedule:
     memory: Memory = "period"
     period_days: int = USUAL_PERIOD  # length of a period, and how many a client answers in
     max_periods: int = USUAL_PERIODS
-    # Reports that a client of a longitudinal metric makes in a period.
-    reports_each: int = USUAL_PERIOD
 
     def __post_init__(self) -> None:
         """Refuse what no client can do."""
-        for name in ("period_days", "max_periods", "reports_each"):
+        for name in ("period_days", "max_periods"):
             if getattr(self, name) < 1:
                 raise PlanError(f"{name} = {getattr(self, name)}: must be at least 1")
-        if self.reports_each > self.period_days:
-            raise PlanError(
-                f"reports_each = {self.reports_each}: must be at most period_days = "
-                f"{self.period_days}, for a client reports once a day"
-            )
 
     def collected(self, clients: float, days: float) -> Collected | None:
         """Return what clients, evenly spread, report in some days; None of mode "one-time"."""
@@ -81,23 +76,22 @@ class Schedule:
             return Collected(clients, 1.0) if days >= A_YEAR else None
         if self.mode == "once":
             return Collected(clients * min(days / self.period_days, self.max_periods), 1.0)
-        of_one = days * self.reports_each / self.period_days
-        most = self.reports_each if self.memory == "period" else math.inf
-        return Collected(clients * of_one, max(1.0, min(of_one, most)))
+        most = self.period_days if self.memory == "period" else math.inf
+        return Collected(clients * days, min(days, most))
 
     def epsilon(self, epsilon_after: Callable[[int], float], days: int) -> float:
         """Return what a client reveals in some days, its value staying the same."""
         if self.mode == "one-time":
             return epsilon_after(1)
         if self.mode == "longitudinal" and self.memory == "value":
-            return epsilon_after(math.ceil(days * self.reports_each / self.period_days))
+            return epsilon_after(days)
         most = most_answers(days, self.period_days, self.mode)
         return min(most, self.max_periods) * epsilon_after(self.reports_of_an_answer)
 
     @property
     def reports_of_an_answer(self) -> int:
-        """How many reports of an answer a client makes in a period."""
-        return self.reports_each if self.mode == "longitudinal" else 1
+        """How many reports of an answer a client makes in a period: one a day, or one."""
+        return self.period_days if self.mode == "longitudinal" else 1
 
     def epsilon_of_life(self, epsilon_after: Callable[[int], float]) -> float:
         """Return what a client ever reveals, of any values; infinite if changes are seen."""
@@ -152,7 +146,7 @@ def _mode_lines(params: RapporParams, schedule: Schedule | None) -> list[str]:
     if schedule.mode != "longitudinal":
         return [f'mode = "{schedule.mode}"', *(periods if schedule.mode == "once" else [])]
     memory = ['memory = "period"', *periods] if schedule.memory == "period" else []
-    return [*memory, "reports_per_day = 1"]  # as `Schedule.reports_each` supposes
+    return [*memory, "reports_per_day = 1"]  # as `Schedule.collected` supposes
 
 
 def _toml(value: object) -> str:
@@ -188,8 +182,20 @@ def percents(*errors: float) -> str:
 
 
 def epsilon_text(epsilon: float) -> str:
-    """Return an epsilon, which may be infinite."""
-    return f"{epsilon:.4g}" if epsilon < math.inf else "not bounded"
+    """Return an epsilon, which may be infinite, in three digits: decimals waste a thousandth."""
+    if epsilon == math.inf:
+        return "not bounded"
+    return f"{epsilon:.3g}" if epsilon < _FEW_DIGITS else f"{epsilon:,.0f}"
+
+
+_FEW_DIGITS = 999.5  # from here on three digits would be written with an exponent
+EVERYBODY = 1e10
+"""More clients than there are people."""
+
+
+def clients_text(clients: float) -> str:
+    """Return a number of clients, which may be more than there are people."""
+    return f"{clients:,.0f}" if clients < EVERYBODY else "everybody"
 
 
 NEAR_BEST = 1.01
@@ -197,28 +203,16 @@ NEAR_BEST = 1.01
 docs/understand/planning.md finds it worst."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchSpace:
-    """Parameters with h hashes, among which the search looks for the best."""
+class SearchSpace(NamedTuple):
+    """Parameters with one hash, among which the search looks for the best."""
 
-    h: int  # hashes
-    # Ascending numbers of bits. On a range the limit falls, so it is bisected.
+    # Ascending numbers of bits. On a range the limit falls, so it is bisected, and q* is sought
+    # for the first and the last that are tried; of a few numbers it is sought for each.
     bits: Sequence[int]
     cohorts: Callable[[int], Sequence[int]]  # ascending numbers of cohorts for a number of bits
     first: tuple[int, int]  # k and m with which the noise is sought first
     rate: float | None = None  # q*, if theory knows the best; None: it is searched for
-    # Whether q* is sought for each k and m that is tried, rather than for the first and the
-    # last: better where bits are few to choose among, too long where they are many.
-    refits: bool = False
     near_bits: float = NEAR_BEST  # how many times the best limit that of fewer bits may be
-    # The best parameters, if theory knows them: nothing is searched then.
-    known: RapporParams | None = None
-
-    @classmethod
-    def of(cls, params: RapporParams) -> SearchSpace:
-        """Return the space that holds nothing but some parameters."""
-        k, h, m = params[:3]
-        return cls(h, (k,), lambda _: (m,), (k, m), known=params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,17 +229,9 @@ class Plan:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def oue_ratio(self) -> float:
-        """How much more an absent value's estimate varies than the best one-hot noise's."""
-        return self.goal.oue_ratio(self.params)
-
-    @property
     def epsilon_report(self) -> float:
         """The epsilon of a report."""
         return self.goal.epsilon_report(self.params)
-
-
-Plans = tuple[Plan, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +240,7 @@ class PlanSearch:
 
     budget: Budget  # what may be spent; with given parameters, what they spend
     best: Plan  # what was chosen
-    alternatives: Plans = ()  # what it is compared with, under the names that the table shows
+    alternatives: tuple[Plan, ...] = ()  # other modes and responses
     given: Plan | None = None  # parameters that were to be evaluated
 
     @property
@@ -263,13 +249,9 @@ class PlanSearch:
         return self.given or self.best
 
     @property
-    def plans(self) -> Plans:
+    def plans(self) -> tuple[Plan, ...]:
         """All plans, in the order of the table."""
         return tuple(plan for plan in (self.given, self.best, *self.alternatives) if plan)
-
-    def rival(self, name: str) -> Plan | None:
-        """Return the rival of a name, if there is one."""
-        return next((plan for plan in self.alternatives if plan.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,8 +287,8 @@ class Goal(ABC):
         """Return the standard error of the share of an absent value."""
         clients = self.clients(n_reports)
         if width := self.width(params):
-            errors = CellErrors(params, width, self.test.reports_each)
-            return errors.of_cell() / math.sqrt(clients)
+            each = self.test.reports_each
+            return cells_error(params, width, reports_each=each) / math.sqrt(clients)
         return string_errors(params, clients, 0.0, self.test).absent
 
     def power(self, params: RapporParams, n_reports: float, share: float) -> float:
@@ -316,8 +298,7 @@ class Goal(ABC):
 
     def reports_needed(self, params: RapporParams, share: float) -> float:
         """Return at how many reports a share is the limit; infinite if at none."""
-        law = bit_reports_needed if self.width(params) else reports_needed
-        return law(params, share, self.test) / self.clients(1.0)
+        return reports_reaching(lambda n: self.limit(params, n), share)
 
     def response(self, params: RapporParams) -> Response:  # noqa: ARG002
         """Return the response that parameters are of."""
@@ -335,10 +316,6 @@ class Goal(ABC):
             return reports * chance_bound(response.chance, outside, response.width)
         return params.epsilon_after(reports)
 
-    def oue_ratio(self, params: RapporParams) -> float:
-        """Return an absent value's variance over the best one-hot noise's (Wang et al. 2017)."""
-        return count_variance(params) / oue_variance(self.epsilon_report(params))
-
     def over(self, reports_each: float) -> Self:
         """Return the goal if each client makes so many reports of a permanent response."""
         return replace(self, test=replace(self.test, reports_each=reports_each))
@@ -348,36 +325,24 @@ class Goal(ABC):
         return {}
 
     @abstractmethod
-    def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
-        """Return among which parameters to search, one space for each number of hashes."""
+    def space(self, budget: Budget, n_reports: float, most_bits: int) -> SearchSpace | RapporParams:
+        """Return among which parameters to search, or the best, if theory knows them."""
 
-    def alternatives(self, best: Plan, others: Plans, budget: Budget) -> Plans:  # noqa: ARG002
-        """Return the plans shown after the best; none if there is one number of hashes."""
-        return ()
-
-    def exact(self, budget: Budget) -> RapporParams | None:  # noqa: ARG002
-        """Return the parameters that spend all of a budget, if theory knows them."""
-        return None
-
-    def shown(self, plan: Plan) -> Mapping[str, str]:  # noqa: ARG002
-        """Return what the table for people has of the goal's own, under its headings."""
-        return {}
-
-    @abstractmethod
-    def asked(self, found: PlanSearch) -> Mapping[str, object]:
-        """Return what was asked, besides epsilons and targets, and what doesn't depend on plans."""
+    def asked(self) -> Mapping[str, object]:
+        """Return what was asked, besides epsilons and targets."""
+        return {"alpha": self.test.alpha, "power": self.test.power}
 
     @abstractmethod
     def title(self, reports: str) -> str:
         """Return what the table is about."""
 
     @abstractmethod
-    def about_limit(self, plan: Plan) -> Finding:
-        """Return what a plan finds."""
+    def about_limit(self, plan: Plan) -> str:
+        """Return what a plan finds, in a sentence."""
 
     @abstractmethod
-    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
-        """Yield what else the subject of a comparison means."""
+    def remarks(self, plan: Plan) -> Iterator[Finding]:
+        """Yield what else a plan means."""
 
     def all_bits(self, params: RapporParams) -> tuple[RapporParams, int | None]:
         """Return the parameters with the cohorts of all groups, and `width`."""
@@ -386,8 +351,3 @@ class Goal(ABC):
     @abstractmethod
     def entry(self, params: RapporParams, name: str) -> str:
         """Return the metrics.toml entry."""
-
-
-def limit_finding(plan: Plan, text: str) -> Finding:
-    """Return the sentence about the smallest share that a plan shows."""
-    return Finding("detection_limit", "", text, plan.limit)

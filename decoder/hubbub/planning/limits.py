@@ -3,84 +3,30 @@
 A string is detected if its one-sided test at level alpha / n rejects, so the share that is found
 with a given power lies z_level standard errors of an absent string and z_power of a present one
 above 0. Both errors follow from (k, h, m, p*, q*) and N; docs/understand/planning.md derives them
-and compares them with simulations. All functions are pure.
-
-For whole reports the errors follow from the exact Fisher information of one string among
-random strings. A report's likelihood under a string, relative to noise alone, depends
-on how many of the string's bits it has; under a random string on how many bits it has at all. So
-all expectations are sums over those two numbers.
+and compares them with simulations. They are of counts of bits: whole reports find no
+less. All functions are pure.
 """
 
 from __future__ import annotations
 
-import enum
 import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
-from hubbub.inference import EXACT_FROM_Z, MOST_MEMBERS, SEARCHED, FloatArray, PlanError, is_short
+from hubbub.inference import SEARCHED, PlanError, is_short
 from hubbub.protocol import RapporParams
 
-_NEGLIGIBLE = 1e-13  # of the information: what is left out, however often, is below rounding
-_RARE = 1e-5  # probability of an overlap that is left out: 0.4% of the variance, measured
+MOST_REPORTS = 1e15
+"""For which these formulas are computed: counts and the reports themselves stay exact doubles."""
+
 _STEPS = 200  # measured: two to twenty; more as unlisted strings weigh more
 _CLOSE = 1e-7  # relative: far below the four digits that are printed, so that curves are smooth
-_MOST_REPORTS = 1e18  # a hundred million of every human: more than there will be
-_NO_SHARE = 1e3  # stands for an infinite limit in logarithms: above any share, so its sign is right
-_RIGHT = 1e-9  # relative: below _CLOSE, which compares what follows from it
+_CLOSE_REPORTS = 1e-6  # of a logarithm: as many digits of a number of reports are right
 _EULER = 0.5772156649015329  # Euler's constant, of the harmonic numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Information:
-    """Classes of reports, by how many bits the string has, how many of them and others are set."""
-
-    chance: FloatArray  # shape (a,); probability of each class if there were no true bits at all
-    # Shape (a,); likelihood under the string, and under a random string, relative to that.
-    string: FloatArray
-    random: FloatArray
-    # Variance, over the hash, of what another string adds to the score for each of its reports.
-    overlap: float
-    # If no client has the string: the information, and the skewness of one report's score.
-    absent: float
-    skewness: float
-
-    @classmethod
-    @functools.lru_cache(maxsize=512)
-    def of_string(cls, k: int, h: int, p_star: float, q_star: float) -> Information:
-        """Tabulate the classes of reports for strings of h hashes into k bits."""
-        one, zero = q_star / p_star, (1 - q_star) / (1 - p_star)
-        random = _random_likelihood(k, h, one, zero)
-        distinct = distinct_bits(k, h)
-        chance, string, unlisted = [], [], []
-        for d in np.flatnonzero(distinct):
-            own = np.arange(d + 1)
-            own_chance = distinct[d] * _binomial(int(d), p_star)
-            chance.append(np.outer(own_chance, _binomial(k - int(d), p_star)).ravel())
-            string.append(np.repeat(one**own * zero ** (d - own), k - d + 1))
-            unlisted.append(random[np.add.outer(own, np.arange(k - d + 1))].ravel())
-        classes = (np.concatenate(chance), np.concatenate(string), np.concatenate(unlisted))
-        weight = classes[0] * (classes[1] ** 2 / classes[2] + classes[2])
-        kept = weight > _NEGLIGIBLE * weight.sum()
-        base, of_string, of_random = (values[kept] for values in classes)
-        overlap = _overlap_variance(k, distinct, random, p_star, q_star)
-        score, weights = of_string / of_random - 1, base * of_random
-        absent = float(weights @ score**2)
-        skewness = float(weights @ score**3) / math.sqrt(absent) ** 3
-        return cls(base, of_string, of_random, overlap, absent, skewness)
-
-    def at(self, share: float) -> float:
-        """Return the information of one report about the string's share of a mixture.
-
-        E[((L_s - L_0) / ((1 - share) L_0 + share L_s))^2], L_0 being the random string's.
-        """
-        difference = self.string - self.random
-        mixture = self.random + share * difference
-        return float(self.chance @ (difference**2 / mixture))
 
 
 def bit_rate(k: int, h: int) -> float:
@@ -88,81 +34,14 @@ def bit_rate(k: int, h: int) -> float:
     return 1.0 - (1.0 - 1.0 / k) ** h
 
 
-@functools.lru_cache(maxsize=256)
 def filter_variance(k: int, h: int) -> float:
     """Return the mean variance of a random string's bits over the k positions: b - E[D^2]/k^2.
 
     D is the number of its distinct bits. Its filter has D ones, so this is less than b(1 - b) by
     what D itself varies.
     """
-    squares = float(distinct_bits(k, h) @ np.arange(h + 1) ** 2)
-    return bit_rate(k, h) - squares / k**2
-
-
-def distinct_bits(k: int, h: int) -> FloatArray:
-    """Return the distribution of the number of distinct bits among h hashes: shape (h + 1,)."""
-    distribution = np.zeros(h + 1)
-    distribution[0] = 1.0
-    hit = np.arange(h + 1) / k
-    for _ in range(h):
-        distribution = distribution * hit + np.concatenate([[0.0], (distribution * (1 - hit))[:-1]])
-    return distribution
-
-
-def _random_likelihood(k: int, h: int, one: float, zero: float) -> FloatArray:
-    """Return a random string's likelihood of reports with 0 ... k bits set, relative to noise."""
-    ones = np.arange(k + 1)
-    total = np.zeros(k + 1)
-    for d, probability in enumerate(distinct_bits(k, h)):
-        for i in range(d + 1):
-            ways = special.binom(ones, i) * special.binom(k - ones, d - i) / special.binom(k, d)
-            total += probability * ways * one**i * zero ** (d - i)
-    return total
-
-
-def _overlap_variance(
-    k: int, distinct: FloatArray, random: FloatArray, p_star: float, q_star: float
-) -> float:
-    """Return the variance, over two strings' hashes, of the mean score under the other one."""
-    one, zero = q_star / p_star, (1 - q_star) / (1 - p_star)
-    chances, means = [], []
-
-    @functools.cache
-    def of_others(mine: int, apart: int) -> FloatArray:
-        """Return the mean of 1 / random over the other bits, by how many of its own are set."""
-        rest = np.convolve(_binomial(apart, q_star), _binomial(k - mine - apart, p_star))
-        windows = np.lib.stride_tricks.sliding_window_view(1 / random, len(rest))
-        return np.asarray(windows @ rest)
-
-    for mine in np.flatnonzero(distinct):
-        for others in np.flatnonzero(distinct):
-            for shared in range(int(min(mine, others)) + 1):
-                ways = special.binom(mine, shared) * special.binom(k - mine, others - shared)
-                chance = distinct[mine] * distinct[others] * ways / special.binom(k, others)
-                if chance < _RARE:
-                    continue
-                own = np.convolve(_binomial(shared, q_star), _binomial(int(mine) - shared, p_star))
-                set_bits = np.arange(mine + 1)
-                likelihood = one**set_bits * zero ** (mine - set_bits)
-                chances.append(chance)
-                means.append(float((own * likelihood) @ of_others(int(mine), int(others) - shared)))
-    weights, values = np.array(chances), np.array(means)
-    mean = weights @ values / weights.sum()
-    return float(weights @ (values - mean) ** 2 / weights.sum())
-
-
-@functools.lru_cache(maxsize=1024)
-def _binomial(n: int, p: float) -> FloatArray:
-    i = np.arange(n + 1)
-    log_ways = special.gammaln(n + 1) - special.gammaln(i + 1) - special.gammaln(n - i + 1)
-    return np.asarray(np.exp(log_ways + i * np.log(p) + (n - i) * np.log1p(-p)))
-
-
-class DetectionMethod(enum.Enum):
-    """How reports will be decoded."""
-
-    REGRESSION = "regression"
-    LIKELIHOOD = "likelihood"
+    two_bits = 1 - 2 * (1 - 1 / k) ** h + (1 - 2 / k) ** h  # the chance that it sets two given bits
+    return (1 - 1 / k) * (bit_rate(k, h) - two_bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +54,6 @@ class DetectionTest:
     alpha: float = 0.05
     # Probability with which a string of the limit's share is to be found, above 1/2.
     power: float = 0.9
-    method: DetectionMethod = DetectionMethod.REGRESSION  # how reports will be decoded
     # Sum of the squared shares of the strings that aren't detected; None takes Zipf's law, below
     # the limit.
     concentration: float | None = None
@@ -192,10 +70,6 @@ class DetectionTest:
         _require("power", self.power, 0.5, 1, open_ended=True)
         if self.concentration is not None:
             _require("concentration", self.concentration, 0, 1)
-        if self.reports_each > 1 and self.method is DetectionMethod.LIKELIHOOD:
-            raise PlanError(
-                "method = likelihood: plans for one report of each client; use regression"
-            )
 
     @property
     def level(self) -> float:
@@ -206,13 +80,10 @@ class DetectionTest:
         """Return the undetected strings' sum of squared shares if `limit` is the limit.
 
         By Zipf's law the share of rank r is C / r with C = 1 / (1 + 1/2 + ... + 1/n); the squares
-        of those below the limit add up to about C limit. Where the likelihood has the whole list in
-        its mixture, nothing is left that it doesn't know.
+        of those below the limit add up to about C limit.
         """
         if self.concentration is not None:
             return self.concentration
-        if self.method is DetectionMethod.LIKELIHOOD and self.candidates <= MOST_MEMBERS:
-            return 0.0
         strings = self.strings or self.candidates
         harmonic = math.log(strings) + _EULER + 1 / (2 * strings)
         return min(limit, 1.0) / harmonic
@@ -226,14 +97,10 @@ class Errors:
     absent: float
     present: float
     skewness: float  # of the test's statistic if it is absent
-    # How many times larger the estimate must be because its score is taken to first order (by
-    # likelihood, unless it is 6 standard errors above 0).
-    flattening: float = 1.0
 
     def threshold(self, z: float) -> float:
         """Return the estimate from which on a string is detected, z being that of the level."""
-        exact = corrected(z, self.skewness) * self.absent
-        return max(exact, min(exact * self.flattening, EXACT_FROM_Z * self.present))
+        return corrected(z, self.skewness) * self.absent
 
 
 def detection_limit(params: RapporParams, n_clients: float, test: DetectionTest) -> float:
@@ -261,53 +128,42 @@ def detection_power(
     return float(special.ndtr((share - threshold) / errors.present))
 
 
-def reports_needed(params: RapporParams, share: float, test: DetectionTest) -> float:
-    """Return from how many clients `share` is the detection limit; infinite if none."""
-    _require("share", share, 0, 1, open_ended=True)
-    return reports_reaching(lambda n: detection_limit(params, n, test), share)
+def least_reaching(reaches: Callable[[float], bool], high: float, close: float) -> float:
+    """Return the least number that reaches something which all larger ones do, too.
+
+    Infinite if not even `high` does. Limits of bits fall in small jumps, so the interval from 0 is
+    halved, until it is `close`, rather than interpolated.
+    """
+    if not reaches(high):
+        return math.inf
+    low = 0.0
+    while high - low > close:
+        middle = (low + high) / 2
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    return high
 
 
 def reports_reaching(value: Callable[[float], float], wanted: float) -> float:
-    """Return the number of reports at which a value that falls with them is what is wanted.
+    """Return the least number of reports at which a value that falls with them is what is wanted.
 
-    Infinite if no number up to 10^18 is enough, such as where unlisted strings' bits leave an error
+    Infinite if `MOST_REPORTS` aren't enough, such as where unlisted strings' bits leave an error
     that more reports don't lower.
     """
-
-    def excess(log_reports: float) -> float:
-        return math.log(min(value(math.exp(log_reports)), _NO_SHARE) / wanted)
-
-    high = math.log(_MOST_REPORTS)
-    if excess(high) > 0:
-        return math.inf
-    return math.exp(optimize.brentq(excess, 0.0, high, xtol=1e-6))
+    high = math.log(MOST_REPORTS)
+    return math.exp(
+        least_reaching(lambda log_n: value(math.exp(log_n)) <= wanted, high, _CLOSE_REPORTS)
+    )
 
 
 def string_errors(
     params: RapporParams, n_clients: float, share: float, test: DetectionTest
 ) -> Errors:
-    """Return the errors of a string of a given share, by either method.
+    """Return the errors of a string of a given share.
 
-    From whole reports, one of each client, they follow from the Fisher information of one string
-    among random strings.
-    From counts they are those of the sum of bit rates at a string's h positions in m cohorts, less
-    their mean: over the positions of one cohort the rates vary by the coins of the two responses,
-    by which strings the reports drew, by unlisted ones, and by the string's own raised
-    bits.
+    They are those of the sum of bit rates at a string's h positions in m cohorts, less their mean:
+    over the positions of one cohort the rates vary by the coins of the two responses, by which
+    strings the reports drew, by unlisted ones, and by the string's own raised bits.
     """
-    if test.method is DetectionMethod.LIKELIHOOD:
-        information = Information.of_string(params.k, params.h, *_star_rates(params))
-        excess_variance = test.scatter(share) * information.overlap
-        excess_variance /= params.m * information.absent**2
-        absent = math.sqrt(1 / (n_clients * information.absent) + excess_variance)
-        skewness = information.skewness / math.sqrt(n_clients)
-        exact = corrected(_level_z(params, test), skewness) * absent
-        return Errors(
-            absent=absent,
-            present=math.sqrt(1 / (n_clients * information.at(share)) + excess_variance),
-            skewness=skewness,
-            flattening=_flattening(information, exact),
-        )
     k, h = params.k, params.h
     b, filters, each = bit_rate(k, h), filter_variance(k, h), test.reports_each
     per_cohort = n_clients / params.m
@@ -325,27 +181,9 @@ def string_errors(
     )
 
 
-def _flattening(information: Information, exact: float) -> float:
-    """Return I(0) / I(t) at the estimate t whose score, to first order, reaches `exact`.
-
-    A score in the model without the string is N t I(0) where the string has the share t. To first
-    order it is the slope's change back to 0, N t I(t), which is less. t I(t) rises with t, for its
-    derivative is E[(L_s - L_0)^2 L_0 / ((1 - t) L_0 + t L_s)^2]; if not even t = 1 is enough, the
-    flattening is infinite. A level of one half or more asks for no score above 0.
-    """
-    if exact <= 0:
-        return 1.0
-    wanted = exact * information.absent
-    if information.at(1.0) <= wanted:
-        return math.inf
-    share = optimize.brentq(lambda t: t * information.at(t) - wanted, 0.0, 1.0, rtol=_RIGHT)
-    return float(share) / exact
-
-
 def _level_z(params: RapporParams, test: DetectionTest) -> float:
     """Return the z of the level at which one string is tested; in a search a little higher."""
     searches = not is_short(test.candidates, params.k * params.m)
-    searches = searches and test.method is DetectionMethod.REGRESSION
     # With `strings` given, n is the number of candidates that a search was measured to equal.
     raised = SEARCHED if searches and test.strings is None else 1.0
     return -float(special.ndtri(test.level / raised))
@@ -400,6 +238,66 @@ def equivalent_reports(params: RapporParams, n_clients: float, reports_each: flo
     """Return how many clients with one report estimate an absent share as well."""
     one = coin_variance(params, 0.0)
     return n_clients * (one / coin_variance(params, 0.0, reports_each))  # 1 exactly for one each
+
+
+def cells_error(
+    params: RapporParams,
+    cells: int,
+    summed: int = 1,
+    share: float = 0.0,
+    reports_each: float = 1.0,
+) -> float:
+    """Return the standard error of the share of some cells together, times the root of N clients.
+
+    With d_c a cell's noise from both responses, D the sum of them and pi_c its share, the estimates
+    that add up to 1 have the covariance diag(d) - d d^T / D + diag(pi) - pi pi^T, over N
+    (`categories.shares.estimate_categories`). d_c is a line in pi_c, so a sum over cells needs how
+    many they are and their share together, not how it is divided.
+    """
+    empty, full = (coin_variance(params, rate, reports_each) for rate in (0.0, 1.0))
+    noise = summed * empty + share * (full - empty)
+    of_all = cells * empty + full - empty
+    return math.sqrt(max(noise - noise**2 / of_all, 0.0) + share * (1 - share))
+
+
+def bit_limit(params: RapporParams, n_clients: float, test: DetectionTest) -> float:
+    """Return the smallest share of a cell with a bit of its own that is detected with the power.
+
+    Infinite if none is. A bit of an empty cell is 1 in Binomial(N, p*) reports, and of a
+    share pi in Binomial(N, p* + pi (q* - p*)): both tails are exact if each client reports once.
+    Otherwise they are those of `equivalent_reports`.
+    """
+    p, q = _rates(params)
+    n_reports = equivalent_reports(params, n_clients, test.reports_each)
+    threshold = _threshold(n_reports, p, test.level)
+    if threshold > n_reports:
+        return math.inf
+    rate = float(special.betaincinv(threshold, n_reports - threshold + 1, test.power))
+    share = (rate - p) / (q - p)
+    return share if share <= 1 else math.inf
+
+
+def bit_power(params: RapporParams, n_clients: float, share: float, test: DetectionTest) -> float:
+    """Return the probability that a cell of a share with a bit of its own is detected."""
+    p, q = _rates(params)
+    n_reports = equivalent_reports(params, n_clients, test.reports_each)
+    threshold = _threshold(n_reports, p, test.level)
+    rate = p + share * (q - p)
+    return float(special.betainc(threshold, max(n_reports - threshold, 0) + 1, rate))
+
+
+def _rates(params: RapporParams) -> tuple[float, float]:
+    p, q = params.p_star, params.q_star
+    return (p, q) if p < q else (1 - p, 1 - q)
+
+
+def _threshold(n_reports: float, rate: float, level: float) -> int:
+    low, high = 0, math.floor(n_reports) + 1  # which is never reached
+    while high - low > 1:
+        middle = (low + high) // 2
+        reached = special.betainc(middle, n_reports - middle + 1, rate) <= level
+        low, high = (low, middle) if reached else (middle, high)
+    return high
 
 
 def fewest_cohorts(k: int, h: int, level: float) -> int:

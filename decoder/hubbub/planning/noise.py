@@ -1,7 +1,8 @@
-"""The noise that epsilons allow, in decimals, and how it compares with the optimum.
+"""The noise that epsilons allow, in decimals, for one hash.
 
 The permanent epsilon fixes the permanent response, the report's epsilon the odds ratio of p* and
-q*; what is left is one number, q*, between "ones are rare" and "ones are common".
+q*; what is left is one number, q*, between "ones are rare" and "ones are common". More hashes
+would leave less epsilon to each bit, and are never better (docs/measured/planning.md).
 
 A client that reports once may have the symmetric permanent response of the paper, f: how p* and q*
 come about doesn't matter. With more reports it does, for the instantaneous noise averages out and
@@ -36,7 +37,6 @@ _TRIES = 40  # for each: a try takes off at least what was too much, so few are 
 _NOTHING = 1e-13  # what rounding leaves of a p that is 0, or a q that is 1
 _MOST_EXPONENT = 700.0  # whose exponential is a double
 _WASTED = 1e-3  # of an epsilon, by rounding: more than that is worth more digits
-_DUCHI_BELOW = 0.61  # epsilon up to which the hybrid mechanism is Duchi's (Wang et al. 2019)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +80,14 @@ class NoiseRates(NamedTuple):
     one: float
 
     @classmethod
-    def within(cls, h: int, budget: Budget) -> NoiseRates:
-        """Return a budget's best: f/2 twice for one report.
+    def within(cls, budget: Budget) -> NoiseRates:
+        """Return a budget's best: f/2 twice for one report, with f = 2 / (1 + e^(epsilon / 2)).
 
-        Of more reports f1 = 1/2 and f0 = 1 / (e^(epsilon / h) + 1).
+        Of more reports f1 = 1/2 and f0 = 1 / (e^epsilon + 1).
         """
         if budget.reports_each > 1:
-            return cls(1 / (math.exp(min(budget.permanent / h, _MOST_EXPONENT)) + 1), 0.5)
-        return cls.symmetric(permanent_noise(h, budget.permanent))
+            return cls(1 / (math.exp(min(budget.permanent, _MOST_EXPONENT)) + 1), 0.5)
+        return cls.symmetric(permanent_noise(budget.permanent))
 
     @classmethod
     def symmetric(cls, f: float) -> NoiseRates:
@@ -95,15 +95,11 @@ class NoiseRates(NamedTuple):
         return cls(f / 2, f / 2)
 
     @property
-    def epsilon_of_a_hash(self) -> float:
-        """Return ln((1 - f1)(1 - f0) / (f1 f0)), which the permanent response spends on a hash."""
+    def epsilon(self) -> float:
+        """Return ln((1 - f1)(1 - f0) / (f1 f0)), which the permanent response spends."""
         if not self.zero:
             return math.inf
         return math.log((1 - self.one) / self.one) + math.log((1 - self.zero) / self.zero)
-
-    def reported(self, p: float, q: float) -> tuple[float, float]:
-        """Return p* and q*."""
-        return self.zero * q + (1 - self.zero) * p, (1 - self.one) * q + self.one * p
 
     def instantaneous(self, p_star: float, q_star: float) -> tuple[float, float]:
         """Return the p and q that give p* and q*; they may lie outside of 0 and 1."""
@@ -112,48 +108,48 @@ class NoiseRates(NamedTuple):
         return p, ((1 - self.zero) * q_star - self.one * p_star) / slope
 
 
-def permanent_noise(h: int, epsilon: float) -> float:
-    """Return the least f within epsilon: 2 / (1 + e^(epsilon / 2h))."""
+def permanent_noise(epsilon: float) -> float:
+    """Return the least f within epsilon: 2 / (1 + e^(epsilon / 2))."""
     if epsilon == math.inf:
         return 0.0
-    return 2 / (1 + math.exp(min(epsilon / (2 * h), _MOST_EXPONENT)))
+    return 2 / (1 + math.exp(min(epsilon / 2, _MOST_EXPONENT)))
 
 
-def common_rates(h: int, budget: Budget, flips: NoiseRates | None = None) -> tuple[float, float]:
+def common_rates(budget: Budget, flips: NoiseRates | None = None) -> tuple[float, float]:
     """Return the least and the greatest q* that some p and q within 0 and 1 give.
 
-    With rho = e^(report / h): q* >= (rho - (1 - f1)/f0)/(rho - 1) or p would be negative, and
+    With rho = e^report: q* >= (rho - (1 - f1)/f0)/(rho - 1) or p would be negative, and
     1 - q* >= (rho - (1 - f0)/f1) f1/((1 - f0)(rho - 1)) or q would be above 1.
 
-    `h`: hashes. `flips`: the permanent response, if it isn't the budget's best.
+    `flips`: the permanent response, if it isn't the budget's best.
     """
-    zero, one = flips or NoiseRates.within(h, budget)
+    zero, one = flips or NoiseRates.within(budget)
     if not zero:
         return 0.0, 1.0
-    spent = math.expm1(budget.report / h)
+    spent = math.expm1(budget.report)
     lowest = 1 - ((1 - one) / zero - 1) / spent
     highest = 1 - (one / (1 - zero) - (1 - one / (1 - zero)) / spent)
     return max(0.0, lowest), min(1.0, highest)
 
 
-def rare_rate(h: int, epsilon_report: float, q_star: float) -> float:
-    """Return the p* that spends epsilon on a report: h ln(q*(1 - p*) / (p*(1 - q*))) = epsilon."""
-    return q_star / (q_star + math.exp(epsilon_report / h) * (1 - q_star))
+def rare_rate(epsilon_report: float, q_star: float) -> float:
+    """Return the p* that spends epsilon on a report: ln(q*(1 - p*) / (p*(1 - q*))) = epsilon."""
+    return q_star / (q_star + math.exp(epsilon_report) * (1 - q_star))
 
 
-def exact_params(k: int, h: int, m: int, budget: Budget, q_star: float) -> RapporParams:
+def exact_params(k: int, m: int, budget: Budget, q_star: float) -> RapporParams:
     """Return parameters of a given q* that spend all of a budget, but for rounding of doubles."""
-    flips = NoiseRates.within(h, budget)
-    p, q = flips.instantaneous(rare_rate(h, budget.report, q_star), q_star)
-    return _params(k, h, m, flips, min(max(p, 0.0), 1.0), min(max(q, 0.0), 1.0))
+    flips = NoiseRates.within(budget)
+    p, q = flips.instantaneous(rare_rate(budget.report, q_star), q_star)
+    return _params(k, m, flips, min(max(p, 0.0), 1.0), min(max(q, 0.0), 1.0))
 
 
-def params_within(k: int, h: int, m: int, budget: Budget, q_star: float) -> RapporParams:
+def params_within(k: int, m: int, budget: Budget, q_star: float) -> RapporParams:
     """Return parameters of a given q*, in as few digits as waste little of the budget."""
     for digits in _DIGITS:
         target = budget.report
         for _ in range(_TRIES):
-            params = _rounded(k, h, m, budget, target, q_star, digits)
+            params = _rounded(k, m, budget, target, q_star, digits)
             if params is None:
                 break
             if params.epsilon_report <= budget.report:
@@ -167,96 +163,57 @@ def params_within(k: int, h: int, m: int, budget: Budget, q_star: float) -> Rapp
             target *= 1 - max(10.0**-digits, params.epsilon_report / budget.report - 1)
     raise PlanError(
         f"epsilon permanent = {budget.permanent:g}, report = {budget.report:g}: too small for any "
-        f"parameters with h = {h}"
+        "parameters"
     )
 
 
-def paper_within(k: int, m: int, budget: Budget) -> RapporParams:
-    """Return the RAPPOR paper's default (h = 2, q = .75) with f and p moved to a budget.
-
-    At its own epsilons, 4.3944 and 1.0743, this is f = p = .5. Where no p >= 0 spends enough with q
-    = .75, q is moved instead.
-    """
-    h = 2
-    budget = replace(budget, reports_each=1.0)  # as published, so f
-    flips = NoiseRates.within(h, budget)
-    low, high = common_rates(h, budget)
-
-    def excess_of_q(q_star: float) -> float:
-        return flips.instantaneous(rare_rate(h, budget.report, q_star), q_star)[1] - 0.75
-
-    if excess_of_q(low) > 0:  # even p = 0 spends less: q = .75 isn't enough
-        return params_within(k, h, m, budget, low)
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess_of_q(middle) < 0 else (low, middle)
-    return params_within(k, h, m, budget, high)
-
-
-def oue_variance(epsilon: float) -> float:
-    """Return N times the variance of optimal unary encoding: 4 e^eps / (e^eps - 1)^2.
-
-    The least of all one-hot noise at epsilon (Wang et al. 2017, section 4.3).
-    """
-    return 1 / math.sinh(epsilon / 2) ** 2
-
-
-def count_variance(params: RapporParams) -> float:
-    """Return the variance of an absent string's share, times N, as the RAPPOR paper has it.
-
-    p*(1 - p*) / (h (q* - p*)^2): without collisions (Erlingsson et al. 2014, section 5.2).
-    """
-    p_star, q_star = params.p_star, params.q_star
-    return p_star * (1 - p_star) / (q_star - p_star) ** 2 / params.h
-
-
 def _rounded(
-    k: int, h: int, m: int, budget: Budget, epsilon_report: float, q_star: float, digits: int
+    k: int, m: int, budget: Budget, epsilon_report: float, q_star: float, digits: int
 ) -> RapporParams | None:
     """Return decimal parameters near a target; None if they need more digits."""
-    flips = _rounded_flips(h, budget, digits)
+    flips = _rounded_flips(budget, digits)
     if flips is None:
         return None
     target = Budget(budget.permanent, epsilon_report, budget.reports_each)
     if flips.zero:
         # Rounding moved the permanent response, and with it what is reachable.
-        exact = h * flips.epsilon_of_a_hash
+        exact = flips.epsilon
         if exact <= 0:
             return None
         target = replace(target, permanent=exact, report=min(epsilon_report, exact))
-    low, high = common_rates(h, target, flips)
+    low, high = common_rates(target, flips)
     q_star = min(max(q_star, low), high)
-    p, q = flips.instantaneous(rare_rate(h, target.report, q_star), q_star)
+    p, q = flips.instantaneous(rare_rate(target.report, q_star), q_star)
     p = _up(p, digits) if p > _NOTHING else 0.0
     q = -_up(-q, digits) if 1 - q > _NOTHING else 1.0
     try:
-        params = _params(k, h, m, flips, p, q)
+        params = _params(k, m, flips, p, q)
     except ParameterError:
         return None
     too_much = params.q <= params.p or params.epsilon_permanent > budget.permanent
     return None if too_much else params
 
 
-def _rounded_flips(h: int, budget: Budget, digits: int) -> NoiseRates | None:
+def _rounded_flips(budget: Budget, digits: int) -> NoiseRates | None:
     """Return the permanent response in decimals, rounded up; None if they need more digits."""
     step = 10.0**-digits / 2
     if budget.reports_each > 1:
-        zero, one = NoiseRates.within(h, budget)
+        zero, one = NoiseRates.within(budget)
         zero = _up(zero, digits)
-        if _params(8, h, 1, NoiseRates(zero, one), 0.25, 0.75).epsilon_permanent > budget.permanent:
+        if _params(8, 1, NoiseRates(zero, one), 0.25, 0.75).epsilon_permanent > budget.permanent:
             zero = _up(zero + step, digits)  # the double was a little below the decimal
         return NoiseRates(zero, one) if zero < 0.5 else None
-    f = _up(permanent_noise(h, budget.permanent), digits)
-    if f < 1 and RapporParams(8, h, 1, f, 0.25, 0.75).epsilon_permanent > budget.permanent:
+    f = _up(permanent_noise(budget.permanent), digits)
+    if f < 1 and RapporParams(8, 1, 1, f, 0.25, 0.75).epsilon_permanent > budget.permanent:
         f = _up(f + step, digits)
     return NoiseRates.symmetric(f) if f < 1 else None
 
 
-def _params(k: int, h: int, m: int, flips: NoiseRates, p: float, q: float) -> RapporParams:
+def _params(k: int, m: int, flips: NoiseRates, p: float, q: float) -> RapporParams:
     zero, one = flips
     if zero == one:
-        return RapporParams(k, h, m, 2 * zero, p, q)
-    return RapporParams(k, h, m, zero + one, p, q, zero, one)
+        return RapporParams(k, 1, m, 2 * zero, p, q)
+    return RapporParams(k, 1, m, zero + one, p, q, zero, one)
 
 
 def _up(number: float, digits: int) -> float:
@@ -385,16 +342,3 @@ def window_of(params: RapporParams) -> Window:
     """Return the window of such parameters: the chances of all cells add up to 1."""
     width = round((1 - params.k * params.p) / (params.q - params.p))
     return Window(params.k, width, round(params.q * width, _DIGITS[-1]))
-
-
-def hybrid_variance(epsilon: float) -> float:
-    """Return N times the worst variance of the hybrid mechanism for a number between 0 and 1.
-
-    Wang et al. 2019 (ICDE), of [-1, 1], so four times as much: above epsilon .61 a mixture of the
-    piecewise mechanism, of weight 1 - e^(-eps/2), and Duchi's; below it Duchi's alone.
-    """
-    duchi = (math.exp(epsilon) + 1) / (math.exp(epsilon) - 1)
-    if epsilon <= _DUCHI_BELOW:
-        return duchi**2 / 4
-    half = math.exp(epsilon / 2)
-    return ((half + 3) / (3 * half * (half - 1)) + duchi**2 / half) / 4

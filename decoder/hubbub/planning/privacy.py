@@ -1,10 +1,10 @@
 """Privacy bounds of a registry's metrics: per report, over a life, together, after shuffling.
 
-Each figure is an upper bound and names the theorem that it rests on; how well reports are linked is
-a prediction of what the best attacker reaches. A client's reports over time have two figures: for
-histories that change at the same times, which is what the client's own account adds up, and for any
-history. All of them are shown as estimates: one row for each figure, and tables with their
-theorems.
+Each figure is an upper bound and names the theorem that it rests on, but among how many clients
+reports are linked by their content, which is an estimate of what attackers reach. A client's
+reports over time have two figures: for histories that change at the same times, which is what the
+client's own account adds up, and for any history. All of them are shown as estimates: one row for
+each figure, and tables with their theorems.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from dataclasses import asdict, dataclass
 
 from hubbub.decoder import decoder_of
 from hubbub.inference import PlanError
-from hubbub.planning.amplification import amplify, central_epsilon
-from hubbub.planning.goals import A_YEAR
+from hubbub.planning.amplification import amplified_epsilon, central_epsilon
+from hubbub.planning.goals import A_YEAR, clients_text, epsilon_text
 from hubbub.planning.histories import (
     ROUNDED_UP,
     LifetimeBudget,
     any_history_epsilon,
     constant_epsilon,
     life_epsilon,
-    link_information,
     linked_clients,
     most_periods,
     reports_to_know,
-    right_links,
     same_times_epsilon,
     value_ratio,
 )
@@ -81,11 +79,10 @@ TRACKING = (
     "docs/understand/proofs.md, Tracking"
 )
 CELLS = "q (d - w) / ((1 - q) w) at most for any report: docs/understand/proofs.md, Responses"
-CLONES = (
-    "Feldman, McMillan, Talwar 2021, section 3: the clones' pair of binomials, summed numerically"
+BLANKET = (
+    "Balle, Bell, Gascon, Nissim 2019, section 5, with the report's own likelihood ratios; never "
+    "more than the report alone"
 )
-BLANKET = "Balle, Bell, Gascon, Nissim 2019, section 5, with the report's own likelihood ratios"
-LEAST = "the least of the bounds on one shuffled report, each of which holds"
 ONE_MESSAGE = (
     "all reports of a permanent response as one message, shuffled once, among clients that report "
     "on the same days and whose value and slice stay, too: docs/understand/proofs.md, More days"
@@ -105,12 +102,9 @@ ONE_OF_GROUP = (
 )
 ALL_OF_GROUP = "sequential composition, if clients answered all of them"
 PART_OF_GROUP = "one part of the clients for each metric, chosen at random"
-INFORMATION = "nats that a report has about {}: docs/understand/proofs.md, Linking by content"
-TWO_DAYS, MANY_DAYS = "another of its client's", "the permanent response, which many days show"
-THRESHOLD = "m e^nats: among so many clients more than half of all links are right"
-RIGHT_LINKS = (
-    "predicted share of right links of the best attacker among {}; nats are then to be compared "
-    "with ln(clients/m)"
+THRESHOLD = (
+    "among so many clients more than half of the links of {} are right: docs/understand/proofs.md, "
+    "Linking by content"
 )
 ONCE_LINKED = (
     "one report's link to another period's, of {}: at most their ratio by value over their "
@@ -186,7 +180,7 @@ def metric_figures(
     alike = reports_alike(metric, assumptions.reports)
     figures += _linking(metric, alike)
     if alike is not None:
-        found = amplify(metric, alike, assumptions.delta)
+        least = amplified_epsilon(metric, alike, assumptions.delta)
         size = f"; {_crowd(metric, alike)}, one per client, delta = {assumptions.delta:g}"
         days = central_epsilon(metric, assumptions.days, alike, assumptions.delta)
         why_days = ONE_REPORT if metric.one_time else ONE_MESSAGE
@@ -197,9 +191,7 @@ def metric_figures(
             any_days, why_any_days = any_history, why_any
         figures += [
             PrivacyFigure("central_reports", alike, ALIKE.format(_crowd(metric, alike))),
-            PrivacyFigure("central_clones", found.clones, CLONES + size),
-            PrivacyFigure("central_blanket", found.blanket, BLANKET + size),
-            PrivacyFigure("central_epsilon", found.best, LEAST + size),
+            PrivacyFigure("central_epsilon", least, BLANKET + size),
             PrivacyFigure("central_epsilon_days", days, why_days + size),
             PrivacyFigure("central_epsilon_days_any_history", any_days, why_any_days + size),
         ]
@@ -254,24 +246,21 @@ def _of_periods(metric: Metric, days: int) -> str:
 
 def _linking(metric: Metric, clients: int | None) -> Iterator[PrivacyFigure]:
     """Yield how well reports are linked, among those alike: from two days or periods, and many."""
-    params, width = metric.params, metric.type.width
-    ratio = value_ratio(metric.epsilon_report) if metric.mode == "once" else math.nan
+    once = metric.mode == "once"
+    ratio = value_ratio(metric.epsilon_report) if once else math.nan
     yield PrivacyFigure("value_ratio", ratio, BY_VALUE)
-    for suffix, known, about in (("", False, TWO_DAYS), ("_known", True, MANY_DAYS)):
-        information = threshold = share = math.nan  # no second report shares any noise
-        among = "clients" if clients is None else _crowd(metric, clients)
-        why_share = RIGHT_LINKS.format(among)
-        if clients is not None and metric.mode == "once" and not known:
-            share, why_share = min(1.0, ratio / clients), ONCE_LINKED.format(among)
+    if clients is not None:
+        share = min(1.0, ratio / clients) if once else math.nan
+        among = ONCE_LINKED.format(_crowd(metric, clients))
+        yield PrivacyFigure("linked_share", share, among)
+    for key, known, days in (
+        ("linked_clients", False, "two days"),
+        ("linked_clients_known", True, "many days, each to all others,"),
+    ):
+        threshold = math.nan  # no second report shares any noise
         if not metric.reports_once:
-            information = link_information(params, width, known=known)
-            threshold = linked_clients(params, width, known=known)
-            if clients is not None:
-                share = right_links(params, width, clients, known=known)
-        yield PrivacyFigure(f"linking_information{suffix}", information, INFORMATION.format(about))
-        yield PrivacyFigure(f"linked_clients{suffix}", threshold, THRESHOLD)
-        if clients is not None:
-            yield PrivacyFigure(f"linked_share{suffix}", share, why_share)
+            threshold = linked_clients(metric.params, metric.type.width, known=known)
+        yield PrivacyFigure(key, threshold, THRESHOLD.format(days))
 
 
 def registry_figures(registry: Registry, assumptions: PlanAssumptions) -> tuple[PrivacyFigure, ...]:
@@ -343,7 +332,6 @@ def _why_any(metric: Metric, assumptions: PlanAssumptions, budget: LifetimeBudge
     return NOT_BOUNDED
 
 
-_EVERYBODY = 1e10  # more than there are people
 _FIRST = {
     "epsilon_report": "a report",
     "epsilon_answer": "an answer",
@@ -354,33 +342,25 @@ _GUESSED = (
     "equally likely at first, they guess the right one at most so many times in 100; without "
     "reports it would be 50."
 )
-_REPORTS = {
-    "epsilon_permanent": "permanent",
-    "epsilon_year": "a year",
-    "reports_known_0.5": "known after (0.5)",
-    "reports_known_0.99": "known after (0.99)",
-}
 _LIFE = {
+    "epsilon_permanent": "all reports of an answer",
     "epsilon_days": "one value",
     "epsilon_values": "{values}, same times",
     "epsilon_any_history": "any history",
 }
 _SHUFFLED = {
     "central_reports": "among",
-    "central_clones": "clones",
-    "central_blanket": "blanket",
-    "central_epsilon": "least",
+    "central_epsilon": "a report",
     "central_epsilon_days": "{days}, one value",
     "central_epsilon_days_any_history": "{days}, any history",
 }
 _LINKING = {
-    "value_ratio": "by value, x",
-    "linking_information": "nats, 2 days",
-    "linking_information_known": "nats, many",
-    "linked_clients": "clients, 2 days",
-    "linked_clients_known": "clients, many",
+    "value_ratio": "periods, x chance",
+    "linked_clients": "2 days",
+    "linked_clients_known": "many days",
+    "reports_known_0.5": "known (1 in 2)",
+    "reports_known_0.99": "known (99 in 100)",
 }
-_LINKED = {"linked_share": "right, 2 days or periods", "linked_share_known": "right, many"}
 _SENSES = {
     "epsilon_registry": "histories that change at the same times",
     "epsilon_registry_any_history": "any history",
@@ -477,22 +457,19 @@ def _view(
 def _tables(registry: Registry, assumptions: PlanAssumptions) -> Mapping[str, Mapping[str, str]]:
     """Return which figures each table shows, under which headings, by the tables' titles."""
     days = counted(assumptions.days, "day")
-    linkable = f"What {days} can reveal to anyone who links a client's reports (epsilon)"
     tables = {
-        "In detail (epsilon, and after how many reports an answer is known)": _REPORTS,
-        linkable: _LIFE,
+        f"What {days} can reveal to anyone who links a client's reports (epsilon)": _LIFE,
+        "Among how many clients most links by content are right, and after how many reports an "
+        "answer's noise is known": _LINKING,
     }
-    linked = "How well a client's shuffled reports are linked by their content"
     if assumptions.reports is None:
-        return {**tables, linked: _LINKING}
-    shuffled = f"{assumptions.reports:,} reports (epsilon at delta {assumptions.delta:g})"
-    among = f"{assumptions.reports:,} clients"
+        return tables
+    shuffled = f"{assumptions.reports:,} reports"
     if any(metric.dimensions for metric in registry.values()):
-        among += ", or those of the smallest slice"
+        shuffled += ", or those of the smallest slice"
     return {
         **tables,
-        f"{linked}; right: among {among}": _LINKING | _LINKED,
-        f"After shuffling {shuffled}": _SHUFFLED,
+        f"After shuffling {shuffled} (epsilon at delta {assumptions.delta:g})": _SHUFFLED,
     }
 
 
@@ -602,15 +579,11 @@ def _filled(heading: str, assumptions: PlanAssumptions) -> str:
 def _number(figure: PrivacyFigure) -> str:
     if math.isnan(figure.value):
         return "-"
-    if figure.key == "central_reports":
-        return f"{figure.value:,.0f}"
-    if figure.key.startswith("linked_clients"):
-        return f"{figure.value:,.0f}" if figure.value < _EVERYBODY else "everybody"
-    if figure.key.startswith("linked_share"):
-        return f"{100 * figure.value:.3g}%"
-    if math.isinf(figure.value):
-        return "never" if figure.key.startswith("reports") else "not bounded"
-    return f"{figure.value:,.0f}" if figure.key.startswith("reports") else f"{figure.value:.4g}"
+    if figure.key.startswith("reports"):
+        return "never" if math.isinf(figure.value) else f"{figure.value:,.0f}"
+    if figure.key == "central_reports" or figure.key.startswith("linked_clients"):
+        return clients_text(figure.value)
+    return epsilon_text(figure.value)
 
 
 def _by_key(figures: Sequence[PrivacyFigure]) -> _Figures:

@@ -1,6 +1,6 @@
-"""A plan as estimates: one row for each set of parameters, two curves, an entry for metrics.toml.
+"""A plan as estimates: one row for each set of parameters, a curve, an entry for metrics.toml.
 
-The same columns, documents, sentences and pictures for every goal; what a goal has of its own it
+The same columns, documents, sentences and chart for every goal; what a goal has of its own it
 adds itself. Invariant: nan and "never" stand for what isn't finite, in all formats.
 """
 
@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hubbub.planning.differences import MODE_COLUMNS, mode_figures
 from hubbub.planning.goals import (
-    Goal,
     Plan,
     PlanSearch,
     Schedule,
+    clients_text,
     epsilon_text,
     is_one_time,
     percents,
     reports_text,
     share_text,
 )
-from hubbub.planning.histories import link_information, right_links, value_ratio
-from hubbub.planning.search import against_epsilon, against_reports, reports_for
-from hubbub.protocol import RapporParams, counted
+from hubbub.planning.histories import linked_clients, value_ratio
+from hubbub.planning.modes import MODE_COLUMNS, mode_figures
+from hubbub.planning.search import against_reports, reports_for
+from hubbub.protocol import counted
 from hubbub.reporting import (
     Estimates,
     Finding,
@@ -50,296 +49,253 @@ _COLUMNS: Types = {
     **dict.fromkeys(("k", "h", "m"), int),
     **dict.fromkeys(("f", "p", "q", "f0", "f1"), float),
     **dict.fromkeys(("epsilon_permanent", "epsilon_report", "reports"), float),
-    **dict.fromkeys(("detectable_share", "reports_needed", "oue_ratio", "std_error"), float),
+    **dict.fromkeys(("detectable_share", "reports_needed", "std_error"), float),
 }
-_LINKING: Types = dict.fromkeys(("linking_information", "linking_information_known"), float)
 
 
 def plan_estimates(
-    comparison: PlanSearch,
-    name: str,
-    share: float | None = None,
-    std_error: float | None = None,
+    found: PlanSearch, name: str, share: float | None = None, std_error: float | None = None
 ) -> Estimates:
-    """Return what was planned: a row for each plan, the curves, and what the best one means.
+    """Return what was planned: a row for each plan, a curve, and what the best one means.
 
     `share` is to be found, by default the limit of the plan in question; `std_error` is what an
     absent value's share should have.
     """
-    asked = _Asked(comparison, share, std_error)
-    goal = asked.goal
-    own = {key: type(value) for key, value in comparison.best.figures.items()}
-    by_epsilon, by_reports = against_epsilon(comparison), against_reports(comparison)
-    findings = (*asked.findings(), *asked.linking_findings())
-    types = {**_COLUMNS, **own, **_LINKING, **(MODE_COLUMNS if goal.schedule else {})}
-    given = comparison.given
-    best = [Line("The best parameters at these epsilons:\n", wraps=False)] if given else []
+    subject, goal = found.subject, found.subject.goal
+    target = share if share is not None else subject.limit
+    if math.isinf(target):
+        target = found.best.limit
+    modes = {
+        plan.name: mode_figures(plan, schedule, subject.reports)
+        for plan in found.plans
+        if (schedule := plan.goal.schedule)
+    }
+    own = {key: type(value) for key, value in found.best.figures.items()}
+    findings = (*_findings(found, share, std_error), *goal.remarks(subject), *_linking(subject))
+    curve = against_reports(found)
+    best = [Line("The best parameters at these epsilons:\n", wraps=False)] if found.given else []
+    rows = [_finite(_row(plan, target) | modes.get(plan.name, {})) for plan in found.plans]
+    table = _modes_table(found, modes, goal.schedule) if goal.schedule else _table(found, target)
     return Estimates(
-        columns=columns_from(types, [asked.row(plan) for plan in comparison.plans]),
+        columns=columns_from({**_COLUMNS, **own, **(MODE_COLUMNS if modes else {})}, rows),
         keys=("name",),
         findings=findings,
         metadata={
             "question": {
-                "epsilon_permanent": comparison.budget.permanent,
-                "epsilon_report": comparison.budget.report,
-                **goal.asked(comparison),
-                "share": asked.target,
+                "epsilon_permanent": found.budget.permanent,
+                "epsilon_report": found.budget.report,
+                **goal.asked(),
+                "share": target,
                 "std_error": std_error,
             },
-            "by_epsilon_report": by_epsilon,
-            "by_reports": by_reports,
+            "by_reports": curve,
         },
         view=(
-            asked.modes_table() if goal.schedule else asked.table(),
+            table,
             Line(""),
             *as_lines(findings, wraps=True),
             Line(""),
             *best,
-            Line(goal.entry(comparison.best.params, name)),
+            Line(goal.entry(found.best.params, name)),
         ),
-        charts=tuple(_charts(comparison, by_epsilon, by_reports)),
+        charts=(_chart(found, curve),),
     )
 
 
-def _charts(
-    found: PlanSearch,
-    by_epsilon: Sequence[Mapping[str, float]],
-    by_reports: Sequence[Mapping[str, float]],
-) -> Iterator[XYChart]:
-    """Yield the limit against epsilon and against N, with plans as points."""
-    reports, spent = f"{found.best.reports:,.0f} reports", f"epsilon {found.budget.report:g}"
-    charts = (
-        ("by-epsilon", reports, "epsilon of a report", "epsilon_report", by_epsilon),
-        ("by-reports", f"{spent} per report", "reports", "reports", by_reports),
-    )
-    marked = {("the best" if found.given else "this plan"): found.best}
+def _chart(found: PlanSearch, curve: Sequence[Mapping[str, float]]) -> XYChart:
+    """Return the limit against N, with plans as points."""
+    best = found.best
+    at = np.array([point["reports"] for point in curve])
+    limits = np.array([100 * point["detectable_share"] for point in curve])
+    series = [Series("best", at, limits)]
+    marked = {("the best" if found.given else "this plan"): best}
     if found.given:
         marked[found.given.name] = found.given
-    for name, title, across, key, points in charts:
-        at = np.array([point[key] for point in points])
-        limits = np.array([100 * point["detectable_share"] for point in points])
-        series = [Series("best", at, limits)]
-        for label, plan in marked.items():
-            x, y = np.array([getattr(plan, key)]), np.array([100 * plan.limit])
-            series.append(Series(label, x, y, "points"))
-        description = (
-            f"Smallest share that reports show, by {across}: {100 * found.best.limit:.3g}% at "
-            f"{getattr(found.best, key):,.6g}."
+    for label, plan in marked.items():
+        series.append(
+            Series(label, np.array([plan.reports]), np.array([100 * plan.limit]), "points")
         )
-        labels = Labels(name, title, description, across, "smallest detectable share (%)")
-        yield XYChart(labels, tuple(series), log_x=True, log_y=True)
+    description = (
+        f"Smallest share that reports show, by reports: {100 * best.limit:.3g}% at "
+        f"{best.reports:,.6g}."
+    )
+    title = f"epsilon {found.budget.report:g} per report"
+    labels = Labels("by-reports", title, description, "reports", "smallest detectable share (%)")
+    return XYChart(labels, tuple(series), log_x=True, log_y=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A comparison and what it was made for; the arguments of `plan_estimates`."""
+def _row(plan: Plan, target: float) -> dict[str, Any]:
+    return {
+        "name": plan.name,
+        **{name: getattr(plan.params, name) for name in _NUMBERS},
+        "epsilon_permanent": plan.params.epsilon_permanent,
+        "epsilon_report": plan.epsilon_report,
+        "reports": plan.reports,
+        "detectable_share": plan.limit,
+        "reports_needed": plan.goal.reports_needed(plan.params, target),
+        "std_error": plan.std_error,
+        **plan.figures,
+    }
 
-    comparison: PlanSearch
-    share: float | None
-    std_error: float | None
 
-    @property
-    def goal(self) -> Goal:
-        """That of the plan that the result is about."""
-        return self.comparison.subject.goal
+def _finite(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        key: math.nan if isinstance(value, float) and math.isinf(value) else value
+        for key, value in row.items()
+    }
 
-    @property
-    def target(self) -> float:
-        """The share for which reports are counted: the wanted one, or a plan's limit."""
-        if self.share is not None:
-            return self.share
-        limit = self.comparison.subject.limit
-        return limit if limit < 1 else self.comparison.best.limit
 
-    def row(self, plan: Plan) -> Mapping[str, object]:
-        """Return a plan's cells, with nan for what isn't finite."""
-        cells: dict[str, object] = {
-            "name": plan.name,
-            **{name: getattr(plan.params, name) for name in _NUMBERS},
-            "epsilon_permanent": plan.params.epsilon_permanent,
-            "epsilon_report": plan.epsilon_report,
-            "reports": plan.reports,
-            "detectable_share": plan.limit,
-            "reports_needed": plan.goal.reports_needed(plan.params, self.target),
-            "oue_ratio": plan.oue_ratio,
-            "std_error": plan.std_error,
-            **plan.figures,
-            **self._linking(plan.params),
-            **(self._of_mode(plan) if plan.goal.schedule else {}),
-        }
-        return {
-            key: math.nan if isinstance(value, float) and math.isinf(value) else value
-            for key, value in cells.items()
-        }
-
-    def _of_mode(self, plan: Plan) -> dict[str, Any]:
-        return mode_figures(plan, self.comparison.subject.reports)
-
-    def modes_table(self) -> Table:
-        """Return what each mode and response achieves and reveals, for people."""
-        schedule, rows = self.goal.schedule, []
-        assert schedule is not None  # noqa: S101 - of all plans with modes
-        for plan in self.comparison.plans:
-            found = self._of_mode(plan)
-            linked = "-"
-            if not math.isnan(found["linked_share"]):
-                linked = f"{100 * found['linked_share']:.3g}% right"
-            elif not math.isnan(found["value_ratio"]):
-                linked = f"by value, ≤ x {found['value_ratio']:.3g}"
-            known = [found[f"error_{of}"] for of in ("day", "period", "year")]
-            spent = [found[f"epsilon_{of}"] for of in ("period", "year", "life")]
-            rows.append(
-                (
-                    plan.name,
-                    share_text(plan.limit),
-                    *("-" if math.isnan(error) else percents(error) for error in known),
-                    *map(epsilon_text, spent),
-                    linked,
-                )
+def _modes_table(
+    found: PlanSearch, modes: Mapping[str, Mapping[str, Any]], schedule: Schedule
+) -> Table:
+    """Return what each mode and response achieves and reveals, for people."""
+    rows = []
+    for plan in found.plans:
+        figures = modes[plan.name]
+        linked = "-"
+        if not math.isnan(clients := figures["linked_clients"]):
+            linked = f"most among {clients_text(clients)}"
+        elif not math.isnan(figures["value_ratio"]):
+            linked = f"by value, ≤ x {figures['value_ratio']:.3g}"
+        errors = [figures[f"error_{of}"] for of in ("day", "period", "year")]
+        spent = [figures[f"epsilon_{of}"] for of in ("period", "year", "life")]
+        rows.append(
+            (
+                plan.name,
+                share_text(plan.limit),
+                *("-" if math.isnan(error) else percents(error) for error in errors),
+                *map(epsilon_text, spent),
+                linked,
             )
-        period = counted(schedule.period_days, "day")
-        errors = ("error: day", period, "year")
-        epsilons = (f"ε: {period}", "year, one value", "life, any values")
-        return Table(
-            self.goal.title(f"{self.comparison.best.reports:,.0f}"),
-            headings("mode, response", "shows", *errors, *epsilons, "linked"),
-            tuple(rows),
-            styles=self._styles(),
         )
+    period = counted(schedule.period_days, "day")
+    heads = headings(
+        "mode, response", "shows", "error: day", period, "year",
+        f"ε: {period}", "year, one value", "life, any values", "linked",
+    )  # fmt: skip
+    title = found.best.goal.title(f"{found.best.reports:,.0f}")
+    return Table(title, heads, tuple(rows), styles=_styles(found))
 
-    def table(self) -> Table:
-        """Return the plans for people."""
-        found, rows = self.comparison, []
-        own = [self.goal.shown(plan) for plan in found.plans]
-        for plan, more in zip(found.plans, own, strict=True):
-            params = plan.params
-            permanent = f"{params.f0:.6g}, {params.f1:.6g}"
-            if params.is_symmetric:
-                permanent = f"{params.f:.6g}"
-            rows.append(
-                (
-                    plan.name,
-                    *map(str, params[:3]),
-                    permanent,
-                    *(f"{number:.6g}" for number in (params.p, params.q)),
-                    f"{params.epsilon_permanent:.4g}",
-                    f"{plan.epsilon_report:.4g}",
-                    share_text(plan.limit),
-                    reports_text(plan.goal.reports_needed(params, self.target)),
-                    percents(plan.std_error),
-                    *more.values(),
-                    "-" if math.isnan(plan.oue_ratio) else f"{plan.oue_ratio:.2f}",
-                )
+
+def _table(found: PlanSearch, target: float) -> Table:
+    """Return the plans for people."""
+    rows = []
+    for plan in found.plans:
+        params = plan.params
+        permanent = f"{params.f0:.6g}, {params.f1:.6g}"
+        if params.is_symmetric:
+            permanent = f"{params.f:.6g}"
+        rows.append(
+            (
+                plan.name,
+                *map(str, params[:3]),
+                permanent,
+                *(f"{number:.6g}" for number in (params.p, params.q)),
+                epsilon_text(params.epsilon_permanent),
+                epsilon_text(plan.epsilon_report),
+                share_text(plan.limit),
+                reports_text(plan.goal.reports_needed(params, target)),
+                percents(plan.std_error),
             )
-        parameters = ("k", "h", "m", "f", "p", "q", "ε permanent", "ε report")
-        achieved = ("share", f"reports for {self.target:.3%}", "std. error", *own[0])
-        return Table(
-            self.goal.title(f"{found.best.reports:,.0f}"),
-            headings("parameters", *parameters, *achieved, "variance / OUE"),
-            tuple(rows),
-            styles=self._styles(),
         )
+    heads = headings(
+        "parameters", "k", "h", "m", "f", "p", "q", "ε permanent", "ε report",
+        "share", f"reports for {target:.3%}", "std. error",
+    )  # fmt: skip
+    title = found.subject.goal.title(f"{found.best.reports:,.0f}")
+    return Table(title, heads, tuple(rows), styles=_styles(found))
 
-    def _styles(self) -> tuple[str, ...]:
-        found = self.comparison
-        return tuple("bold" if plan is found.subject else "" for plan in found.plans)
 
-    def findings(self) -> Iterator[Finding]:
-        """Yield the findings of the result's plan, and its comparison with the best."""
-        found, goal, subject = self.comparison, self.goal, self.comparison.subject
-        params, power = subject.params, goal.test.power
-        yield goal.about_limit(subject)
-        if self.share is not None and not math.isclose(self.share, subject.limit, rel_tol=_SAME):
-            chance = goal.power(params, subject.reports, self.share)
-            needed = goal.reports_needed(params, self.share)
-            text = (
-                f"{goal.sought} {self.share:.3%} is found with probability {chance:.2f}; with "
-                f"{reports_text(needed)} reports, {power:g}."
-            )
-            yield Finding("power", "", text, chance)
-        error = self.std_error
-        if error is not None and not math.isclose(error, subject.std_error, rel_tol=_SAME):
-            needed = reports_for(goal, params, None, error)
-            text = f"An error of {percents(error)} takes {reports_text(needed)} reports."
-            yield Finding("reports_for_error", "", text, needed)
-        if found.given:
-            yield from self._against_best(found.given, found.best)
-        if goal.schedule:
-            yield from self._mode_findings(goal.schedule)
-        yield from goal.remarks(found)
+def _styles(found: PlanSearch) -> tuple[str, ...]:
+    return tuple("bold" if plan is found.subject else "" for plan in found.plans)
 
-    def _mode_findings(self, schedule: Schedule) -> Iterator[Finding]:
-        """Yield what the recommended mode reveals, and how far its reports are linked."""
-        subject = self.comparison.subject
-        spent, ratio = subject.epsilon_report, value_ratio(subject.epsilon_report)
-        life = schedule.max_periods * spent
+
+def _findings(found: PlanSearch, share: float | None, std_error: float | None) -> Iterator[Finding]:
+    """Yield what the result's plan finds, and its comparison with the best."""
+    subject, goal = found.subject, found.subject.goal
+    params, power = subject.params, goal.test.power
+    yield Finding("detection_limit", "", goal.about_limit(subject), subject.limit)
+    if share is not None and not math.isclose(share, subject.limit, rel_tol=_SAME):
+        chance = goal.power(params, subject.reports, share)
+        needed = goal.reports_needed(params, share)
         text = (
-            f"A client answers once in {counted(schedule.period_days, 'day')}, on a day of its "
-            f"own, and spends an epsilon of {spent:.4g} each time, {life:.4g} in "
-            f"{counted(schedule.max_periods, 'period')} over all versions, whatever its values are."
+            f"{goal.sought} {share:.3%} is found with probability {chance:.2f}; with "
+            f"{reports_text(needed)} reports, {power:g}."
         )
-        yield Finding("epsilon_life", "", text, life)
+        yield Finding("power", "", text, chance)
+    if std_error is not None and not math.isclose(std_error, subject.std_error, rel_tol=_SAME):
+        needed = reports_for(goal, params, None, std_error)
+        text = f"An error of {percents(std_error)} takes {reports_text(needed)} reports."
+        yield Finding("reports_for_error", "", text, needed)
+    if found.given:
+        yield from _against_best(found.given, found.best)
+    if goal.schedule:
+        yield from _mode_findings(found, goal.schedule)
+    text = f"A report has {counted(params.k // 8, 'byte')}."
+    yield Finding("report_bytes", "", text, params.k // 8)
+
+
+def _mode_findings(found: PlanSearch, schedule: Schedule) -> Iterator[Finding]:
+    """Yield what the recommended mode reveals, and how far its reports are linked."""
+    subject = found.subject
+    spent, ratio = subject.epsilon_report, value_ratio(subject.epsilon_report)
+    life = schedule.max_periods * spent
+    text = (
+        f"A client answers once in {counted(schedule.period_days, 'day')}, on a day of its "
+        f"own, and spends an epsilon of {epsilon_text(spent)} each time, {epsilon_text(life)} in "
+        f"{counted(schedule.max_periods, 'period')} over all versions, whatever its values are."
+    )
+    yield Finding("epsilon_life", "", text, life)
+    text = (
+        "Reports of two periods have nothing in common but the value (and dimensions): they "
+        f"are at most {ratio:.3g} times as likely from one client as from two, "
+        "cosh^2(epsilon/2)."
+    )
+    yield Finding("value_ratio", "", text, ratio)
+    repeated = next((plan for plan in found.plans if plan.goal.test.reports_each > 1), None)
+    if repeated:
+        spent = repeated.epsilon_report
         text = (
-            "Reports of two periods have nothing in common but the value (and dimensions): they "
-            f"are at most {ratio:.3g} times as likely from one client as from two, "
-            "cosh^2(epsilon/2)."
+            f"Longitudinal clients report every day, with an epsilon of {epsilon_text(spent)} per "
+            "report; their response is drawn again for each period (period), or once for each "
+            "value (value), and then changes can be seen."
         )
-        yield Finding("value_ratio", "", text, ratio)
-        repeated = [plan for plan in self.comparison.plans if plan.goal.test.reports_each > 1]
-        if repeated:
-            text = (
-                f"Longitudinal clients report {counted(schedule.reports_each, 'time')} in "
-                f"{counted(schedule.period_days, 'day')}, with an epsilon of "
-                f"{repeated[0].epsilon_report:.4g} per report; their response is drawn again for "
-                "each period (period), or once for each value (value), and then changes can be "
-                "seen."
-            )
-            yield Finding("longitudinal", "", text, repeated[0].epsilon_report)
+        yield Finding("longitudinal", "", text, spent)
 
-    def _against_best(self, given: Plan, best: Plan) -> Iterator[Finding]:
-        """Yield what the given parameters spend, and what the best would show."""
-        spent = f"One report spends an epsilon of {given.epsilon_report:.4g}, "
-        permanent = given.params.epsilon_permanent
-        if math.isinf(permanent):
-            text = f"{spent}but nothing bounds what several spend: it must be the only one."
-            yield Finding("epsilon_unbounded", "", text, permanent, Level.WARNING)
-        else:
-            text = f"{spent}and all reports from one permanent response together {permanent:.4g}."
-            yield Finding("epsilon_permanent", "", text, permanent)
-        if given.limit <= best.limit:
-            text = "The search finds no better parameters at the same epsilons."
-        elif given.limit < math.inf:
-            needed = self.goal.reports_needed(best.params, given.limit)
-            text = (
-                f"The best parameters at the same epsilons show {best.limit:.3%}, a share "
-                f"{given.limit / best.limit:.2f} times smaller, or the same share from "
-                f"{reports_text(needed)} reports instead of {given.reports:,.0f}."
-            )
-        else:
-            text = f"The best parameters at the same epsilons show {best.limit:.3%}."
-        yield Finding("best_limit", "", text, best.limit)
 
-    def _linking(self, params: RapporParams) -> Mapping[str, float]:
-        if is_one_time(params):
-            return dict.fromkeys(_LINKING, math.nan)
-        bits, width = self.goal.all_bits(params)
-        nats = [link_information(bits, width, known=known) for known in (False, True)]
-        return dict(zip(_LINKING, nats, strict=True))
-
-    def linking_findings(self) -> Iterator[Finding]:
-        """Yield how well daily reports are linked by their content, if there is more than one."""
-        subject = self.comparison.subject
-        params, width = self.goal.all_bits(subject.params)
-        if is_one_time(params):
-            return
-        clients = max(round(self.goal.groups * self.goal.clients(subject.reports)), 1)
-        information = link_information(params, width)
-        two, many = (right_links(params, width, clients, known=known) for known in (False, True))
+def _against_best(given: Plan, best: Plan) -> Iterator[Finding]:
+    """Yield what the given parameters spend, and what the best would show."""
+    spent = f"One report spends an epsilon of {epsilon_text(given.epsilon_report)}, "
+    permanent = given.params.epsilon_permanent
+    if math.isinf(permanent):
+        text = f"{spent}but nothing bounds what several spend: it must be the only one."
+        yield Finding("epsilon_unbounded", "", text, permanent, Level.WARNING)
+    else:
+        bound = epsilon_text(permanent)
+        text = f"{spent}and all reports from one permanent response together {bound}."
+        yield Finding("epsilon_permanent", "", text, permanent)
+    if given.limit <= best.limit:
+        text = "The search finds no better parameters at the same epsilons."
+    elif given.limit < math.inf:
+        needed = given.goal.reports_needed(best.params, given.limit)
         text = (
-            f"Anyone who links the shuffled daily reports of {clients:,} clients by their content "
-            f"alone is right for {100 * two:.3g}% of them from two days, and for at most "
-            f"{100 * many:.3g}% from many ({information:.3g} nats per pair, against ln(clients/m) "
-            f"= {math.log(clients / params.m):.3g}; docs/understand/proofs.md, Linking by "
-            "content)."
+            f"The best parameters at the same epsilons show {best.limit:.3%}, a share "
+            f"{given.limit / best.limit:.2f} times smaller, or the same share from "
+            f"{reports_text(needed)} reports instead of {given.reports:,.0f}."
         )
-        yield Finding("linked_share", "", text, two)
+    else:
+        text = f"The best parameters at the same epsilons show {best.limit:.3%}."
+    yield Finding("best_limit", "", text, best.limit)
+
+
+def _linking(plan: Plan) -> Iterator[Finding]:
+    """Yield how well daily reports are linked by their content, if there is more than one."""
+    if is_one_time(plan.params):
+        return
+    clients = linked_clients(*plan.goal.all_bits(plan.params))
+    text = (
+        "All reports of an answer hold the same permanent noise. Anyone who links the shuffled "
+        "reports of two days by their content alone is right for more than half of them among up "
+        f"to {clients_text(clients)} clients, and with more days among more."
+    )
+    yield Finding("linked_clients", "", text, clients)

@@ -1,15 +1,13 @@
-"""The best parameters for a goal within a budget: one search, one comparison, one pair of curves.
+"""The best parameters for a goal within a budget: one search, one comparison, one curve.
 
-A goal states which share some parameters show and among which parameters it is worth looking; for
-each number of hashes the search finds the noise (one number, see `noise`), then the fewest bits and
-cohorts that come close to the best; the smallest limit wins. Nothing is tabulated: the limit is
-computed for each trial, so the theory decides. Invariant: what is returned
-stays within the budget, as `noise.params_within` rounds it.
+A goal states which share some parameters show and among which parameters it is worth looking; the
+search finds the noise (one number, see `noise`), then the fewest bits and cohorts that come close
+to the best. Nothing is tabulated: the limit is computed for each trial, so the theory decides.
+Invariant: what is returned stays within the budget, as `noise.params_within` rounds it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from bisect import bisect_left
@@ -20,7 +18,7 @@ import numpy as np
 from scipy import optimize
 
 from hubbub.inference import PlanError
-from hubbub.planning.goals import NEAR_BEST, Goal, Plan, PlanSearch, SearchSpace
+from hubbub.planning.goals import NEAR_BEST, Goal, Plan, PlanSearch
 from hubbub.planning.limits import reports_reaching
 from hubbub.planning.noise import Budget, common_rates, exact_params, params_within
 from hubbub.protocol import RapporParams
@@ -33,8 +31,8 @@ _RATE_STEP = 4e-3  # of q*'s range: the limit is flat at its least, and moves by
 _FIRST_REPORTS = 1e6  # where the search for a number of reports starts; any number would do
 _ROUNDS = 8  # of it: most settle in three; where k jumps to and fro, the last one counts
 _SETTLED = 1e-3  # a tenth of what `NEAR_BEST` may cost: m no longer changes
-_CURVE_POINTS = 25  # four per octave of epsilon and six per decade of reports: smooth to the eye
-_CURVE_EPSILONS, _CURVE_REPORTS = 4, 100  # how far curves go to either side of the plan
+_CURVE_POINTS = 25  # six per decade of reports: smooth to the eye
+_CURVE_REPORTS = 100  # how far the curve goes to either side of the plan
 
 
 def make_plan(goal: Goal, name: str, params: RapporParams, n_reports: float) -> Plan:
@@ -66,19 +64,23 @@ def plan(
     within the budget, the best show nothing, or no number of reports is enough.
     """
     if n_reports is None:
-        n_reports = _fewest_reports(goal, budget, share, std_error, most_bits)
-    plans = [
-        make_plan(goal, f"best, h = {params.h}", params, n_reports)
-        for params in _best_of_each(goal, budget, n_reports, most_bits)
-    ]
-    best = min(plans, key=lambda each: each.limit)
+        needed = _FIRST_REPORTS
+        for _ in range(_ROUNDS):
+            before, params = needed, best_params(goal, budget, needed, most_bits)
+            needed = reports_for(goal, params, share, std_error)
+            if math.isinf(needed):
+                raise _out_of_reach(share, std_error, "within the budget")
+            if abs(needed / before - 1) < _SETTLED:
+                break
+        n_reports = math.ceil(needed)
+    params = best_params(goal, budget, n_reports, most_bits)
+    best = make_plan(goal, "best", params, n_reports)
     if best.limit == math.inf:
         raise PlanError(
             f"reports = {n_reports:,.0f}: too few to show any share within the budget; "
             "collect more, or allow larger epsilons"
         )
-    best = replace(best, name="best")
-    return PlanSearch(budget, best, goal.alternatives(best, tuple(plans), budget))
+    return PlanSearch(budget, best)
 
 
 def evaluate(
@@ -113,74 +115,35 @@ def reports_for(
     return reports_reaching(lambda n: goal.error(params, n), std_error)
 
 
-def _fewest_reports(
-    goal: Goal,
-    budget: Budget,
-    share: float | None,
-    std_error: float | None,
-    most_bits: int,
-) -> int:
-    """Return how many reports the best parameters for so many need; the first round chooses h."""
-    choices = _best_of_each(goal, budget, _FIRST_REPORTS, most_bits)
-    params = min(choices, key=lambda each: goal.limit(each, _FIRST_REPORTS))
-    n_reports = _FIRST_REPORTS
-    for _ in range(_ROUNDS):
-        needed = reports_for(goal, params, share, std_error)
-        if math.isinf(needed):
-            raise _out_of_reach(share, std_error, "within the budget")
-        if abs(needed / n_reports - 1) < _SETTLED:
-            break
-        n_reports = needed
-        for space in goal.spaces(budget, n_reports, most_bits):
-            if space.h == params.h:
-                params = best_params(goal, space, budget, n_reports)
-                break
-    return math.ceil(needed)
-
-
 def _out_of_reach(share: float | None, std_error: float | None, how: str) -> PlanError:
     wanted = f"error = {std_error}" if share is None else f"share = {share:g}"
     return PlanError(f"{wanted}: no number of reports reaches it {how}")
 
 
-def _best_of_each(
-    goal: Goal, budget: Budget, n_reports: float, most_bits: int
-) -> list[RapporParams]:
-    """Return the best of each h; if there is none for any, raise the last h's PlanError."""
-    found, refusal = [], None
-    for space in goal.spaces(budget, n_reports, most_bits):
-        try:
-            found.append(best_params(goal, space, budget, n_reports))
-        except PlanError as error:
-            refusal = error
-    if not found:
-        assert refusal is not None  # noqa: S101 - every h was refused
-        raise refusal
-    return found
-
-
-def best_params(goal: Goal, space: SearchSpace, budget: Budget, n_reports: float) -> RapporParams:
+def best_params(goal: Goal, budget: Budget, n_reports: float, most_bits: int) -> RapporParams:
     """Find q*, then k, then m, then q* again; `PlanError` if none are within the budget."""
-    if space.known is not None:
-        return space.known
+    space = goal.space(budget, n_reports, most_bits)
+    if isinstance(space, RapporParams):
+        return space
 
     def limit(k: int, m: int, q_star: float) -> float:
-        return goal.limit(exact_params(k, space.h, m, budget, q_star), n_reports)
+        return goal.limit(exact_params(k, m, budget, q_star), n_reports)
 
     def rate(k: int, m: int) -> float:
         if space.rate is not None:
             return space.rate
-        return best_rate(space.h, budget, functools.partial(limit, k, m))
+        return best_rate(budget, functools.partial(limit, k, m))
 
     k, m = space.first
-    first = math.nan if space.refits else rate(k, m)
+    refits = not isinstance(space.bits, range)
+    first = math.nan if refits else rate(k, m)
 
     def tried(k: int, m: int) -> float:
-        return limit(k, m, rate(k, m) if space.refits else first)
+        return limit(k, m, rate(k, m) if refits else first)
 
     k = fewest_near_best(space.bits, lambda bits: tried(bits, m), space.near_bits)
     m = fewest_near_best(space.cohorts(k), lambda cohorts: tried(k, cohorts))
-    return params_within(k, space.h, m, budget, rate(k, m))
+    return params_within(k, m, budget, rate(k, m))
 
 
 def fewest_near_best(
@@ -199,9 +162,9 @@ def fewest_near_best(
     return next(c for c, x in zip(choices, limits, strict=True) if x <= near * min(limits))
 
 
-def best_rate(h: int, budget: Budget, limit_at: Callable[[float], float]) -> float:
+def best_rate(budget: Budget, limit_at: Callable[[float], float]) -> float:
     """Return the q* of the least limit; where nothing is detectable, that of the least variance."""
-    low, high = common_rates(h, budget)
+    low, high = common_rates(budget)
     margin = 1e-3 * (high - low)  # at either end p or q is 0 or 1, which the search must not touch
     if high - low < 1e-9:  # the two epsilons are equal, so one q* spends both
         return (low + high) / 2
@@ -212,48 +175,16 @@ def best_rate(h: int, budget: Budget, limit_at: Callable[[float], float]) -> flo
         options={"xatol": _RATE_STEP * (high - low)},
     )
     q_star = float(found.x)
-    return q_star if limit_at(q_star) < math.inf else least_noise_rate(h, budget)
+    return q_star if limit_at(q_star) < math.inf else least_noise_rate(budget)
 
 
-def least_noise_rate(h: int, budget: Budget) -> float:
+def least_noise_rate(budget: Budget) -> float:
     """Return the q* of the least variance of an absent value within a budget.
 
     That is 1/2 (Wang et al. 2017, section 4.3), or what is nearest to it among those that can be.
     """
-    low, high = common_rates(h, budget)
+    low, high = common_rates(budget)
     return min(max(0.5, low), high)
-
-
-def exact_noise(goal: Goal, best: Plan, budget: Budget) -> RapporParams:
-    """Return a plan's k, h and m with the noise that suits the goal best within another budget."""
-    known = goal.exact(budget)
-    if known is not None:
-        return known
-    k, h, m, *_ = best.params
-    space = next(s for s in goal.spaces(budget, best.reports, max(k, USUAL_BITS)) if s.h == h)
-    q_star = space.rate
-    if q_star is None:
-        q_star = best_rate(
-            h, budget, lambda q: goal.limit(exact_params(k, h, m, budget, q), best.reports)
-        )
-    return exact_params(k, h, m, budget, q_star)
-
-
-def against_epsilon(found: PlanSearch) -> list[dict[str, float]]:
-    """Return the best limits at other epsilons of a report; nan where no noise is within them.
-
-    From a quarter of the budget's epsilon of a report to four times, or the permanent epsilon.
-    """
-    permanent, spent, best = found.budget.permanent, found.budget.report, found.best
-    highest = min(_CURVE_EPSILONS * spent, permanent)
-    points = []
-    for epsilon in np.geomspace(spent / _CURVE_EPSILONS, highest, _CURVE_POINTS).tolist():
-        limit = math.nan
-        with contextlib.suppress(PlanError):
-            budget = replace(found.budget, report=min(epsilon, permanent))
-            limit = best.goal.limit(exact_noise(best.goal, best, budget), best.reports)
-        points.append({"epsilon_report": epsilon, "detectable_share": limit})
-    return points
 
 
 def against_reports(found: PlanSearch) -> list[dict[str, float]]:

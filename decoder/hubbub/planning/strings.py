@@ -1,9 +1,8 @@
 """Strings as a goal: of a list, or found prefix by prefix without one.
 
-Listed strings are compared with the RAPPOR paper's default and with simple numbers. Without a list
-each of G steps has a G-th of the reports, and a string must pass all of them; its prefixes are at
-least as common as itself, so the last step's test decides (of long strings: more reports test
-shorter ones). That is the limit of listed strings with N / G reports of one hash, among as many
+Without a list each of G steps has a G-th of the reports, and a string must pass all of them; its
+prefixes are at least as common as itself, so the last step's test decides (of long strings: more
+reports test shorter ones). That is the limit of listed strings with N / G reports, among as many
 candidates as the decoder's weights amount to. Invariant: the epsilons are those of one step, since
 a client answers one.
 """
@@ -12,34 +11,20 @@ from __future__ import annotations
 
 import math
 import string
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from scipy import special
 
 from hubbub.inference import LONGEST_END, ROOM_A_STEP, PlanError
-from hubbub.planning.goals import (
-    Goal,
-    Plan,
-    Plans,
-    PlanSearch,
-    SearchSpace,
-    entry_text,
-    limit_finding,
-    share_text,
-)
-from hubbub.planning.limits import DetectionMethod, DetectionTest, detection_limit, fewest_cohorts
-from hubbub.planning.noise import Budget, paper_within
-from hubbub.planning.search import make_plan
+from hubbub.planning.goals import Goal, Plan, SearchSpace, entry_text
+from hubbub.planning.limits import DetectionTest, fewest_cohorts
+from hubbub.planning.noise import Budget
 from hubbub.protocol import LONGEST_STEP, MOST_COHORTS, Metric, OpenStringType, RapporParams
 from hubbub.reporting import Finding, Level
 
-PAPER = "the paper's default"
-
-_HASHES = range(1, 9)  # h = 1 wins, and each further hash is worse (docs/understand/planning.md)
 _MOST_COHORTS = 1024  # 16 times as many lower the limit by under 1%; by 5% at (8, 6), 1e9 reports
 _REPORTS_PER_COHORT = 100  # fewer are outside of what docs/understand/planning.md measures
 # How many times z^2 a plan's positions, h m, are at least. With 2 the promised .90 was .84 and .85,
@@ -54,104 +39,51 @@ _FIRST_BITS, _FIRST_COHORTS = 256, 64  # q* sought there is within 1% of the bes
 class StringsGoal(Goal):
     """The rarest string of a list that reports show."""
 
-    hashes: Sequence[int] = _HASHES  # numbers of hashes that are tried
-
-    def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:  # noqa: ARG002
-        """Return all multiples of 8 bits and some numbers of cohorts, for each number of hashes."""
-        return [self.hashed(h, n_reports, most_bits) for h in self.hashes]
-
-    def hashed(self, h: int, n_reports: float, most_bits: int) -> SearchSpace:
-        """Return the search space of h hashes."""
+    def space(self, budget: Budget, n_reports: float, most_bits: int) -> SearchSpace:  # noqa: ARG002
+        """Return all multiples of 8 bits and some numbers of cohorts."""
         k = min(_FIRST_BITS, most_bits)
         return SearchSpace(
-            h,
             range(8, most_bits + 1, 8),
-            lambda bits: sorted({self._cohorts(m, bits, h, n_reports) for m in _COHORTS}),
-            (k, self._cohorts(_FIRST_COHORTS, k, h, n_reports)),
+            lambda bits: sorted({self._cohorts(m, bits, n_reports) for m in _COHORTS}),
+            (k, self._cohorts(_FIRST_COHORTS, k, n_reports)),
         )
 
-    def _cohorts(self, wanted: int, k: int, h: int, n_reports: float) -> int:
+    def _cohorts(self, wanted: int, k: int, n_reports: float) -> int:
         most = min(int(n_reports / _REPORTS_PER_COHORT), _MOST_COHORTS)
-        fewest = fewest_cohorts(k, h, self.test.level)
-        needed = _NEAR_NORMAL * special.ndtri(self.test.level) ** 2 / h
+        fewest = fewest_cohorts(k, 1, self.test.level)
+        needed = _NEAR_NORMAL * special.ndtri(self.test.level) ** 2
         near_normal = next((m for m in _COHORTS if m >= needed), _MOST_COHORTS)
         return min(max(fewest, min(max(wanted, near_normal), most)), _MOST_COHORTS)
 
-    def alternatives(self, best: Plan, others: Plans, budget: Budget) -> Plans:
-        """Return the paper's default, and the best of each number of hashes."""
-        paper = self._paper(best.reports, budget)
-        return (paper, *others) if paper else others
-
-    def _paper(self, n_reports: float, budget: Budget) -> Plan | None:
-        """Return the paper's default at the budget, with the m that suits it best."""
-        k, h, plans = 128, 2, []
-        for cohorts in _COHORTS:
-            m = self._cohorts(cohorts, k, h, n_reports)
-            try:
-                params = paper_within(k, m, budget)
-            except PlanError:
-                return None
-            plans.append(make_plan(self, PAPER, params, n_reports))
-        return min(plans, key=lambda plan: plan.limit)
-
-    def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
-        """Return candidates, error rate, power, method, and what else sets bits."""
-        test = self.test
-        return {
-            "candidates": test.candidates,
-            "alpha": test.alpha,
-            "power": test.power,
-            "method": test.method.value,
-            "concentration": test.concentration,
-        }
+    def asked(self) -> Mapping[str, object]:
+        """Return candidates, error rate and power."""
+        return {"candidates": self.test.candidates, **super(StringsGoal, self).asked()}
 
     def title(self, reports: str) -> str:
         """Return what the table is about."""
         return f"Smallest share that {reports} reports show"
 
-    def about_limit(self, plan: Plan) -> Finding:
+    def about_limit(self, plan: Plan) -> str:
         """Return which share is detected, among how many strings."""
         test = self.test
         string = f"A string held by {plan.limit:.3%} is" if plan.limit < math.inf else "No share is"
-        return limit_finding(
-            plan,
+        return (
             f"{string} detected among {test.candidates:,.0f} candidates with probability "
-            f"{test.power:g} (alpha {test.alpha:g}, Bonferroni; method {test.method.value}).",
+            f"{test.power:g} (alpha {test.alpha:g}, Bonferroni)."
         )
 
-    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
-        """Yield the other method's limit, or the paper's default; what a list costs, and sizes."""
-        subject, paper = found.subject, found.rival(PAPER)
-        params, test = subject.params, self.test
-        if found.given:
-            other = {DetectionMethod.REGRESSION: DetectionMethod.LIKELIHOOD}.get(
-                test.method, DetectionMethod.REGRESSION
-            )
-            limit = detection_limit(params, subject.reports, replace(test, method=other))
-            text = f"With method {other.value} the limit is {share_text(limit)}."
-            yield Finding("other_method", "", text, limit)
-            fewest = fewest_cohorts(params.k, params.h, test.level)
-            if params.m < fewest:
-                text = (
-                    f"m = {params.m}: with fewer than {fewest} cohorts, no test at this level "
-                    "works as the theory assumes; it finds less than stated here."
-                )
-                yield Finding("few_cohorts", "", text, fewest, Level.WARNING)
-        elif paper:
-            ratio = paper.limit / subject.limit
+    def remarks(self, plan: Plan) -> Iterator[Finding]:
+        """Yield whether there are too few cohorts, and sizes."""
+        params, level = plan.params, self.test.level
+        if params.m < (fewest := fewest_cohorts(params.k, params.h, level)):
             text = (
-                "The RAPPOR paper's default at the same epsilons only finds a share "
-                f"{ratio:.2f} times as large."
+                f"m = {params.m}: with fewer than {fewest} cohorts, no test at this level works as "
+                "the theory assumes; it finds less than stated here."
             )
-            yield Finding("paper_ratio", "", text, ratio)
-        text = (
-            f"An estimate varies {subject.oue_ratio:.2f} times as much as with optimal unary "
-            "encoding (Wang et al. 2017), which knows the list of strings before it asks."
-        )
-        yield Finding("oue_ratio", "", text, subject.oue_ratio)
-        in_each = subject.reports / params.m
-        text = f"A report has {params.k // 8} bytes; {in_each:,.0f} are in each cohort."
-        yield Finding("report_bytes", "", text, params.k // 8)
+            yield Finding("few_cohorts", "", text, fewest, Level.WARNING)
+        in_each = plan.reports / params.m
+        text = f"Each cohort has {in_each:,.0f} reports."
+        yield Finding("reports_per_cohort", "", text, in_each)
 
     def entry(self, params: RapporParams, name: str) -> str:
         """Return the entry of a string metric."""
@@ -189,7 +121,6 @@ _STEP_BITS = (19, 15, 15, 19, 19, 19)
 # In German, of one byte and two, steps of whole characters find as much as those for any strings;
 # in a mixture of scripts with one byte and three they find a third.
 _MOST_UNLIKE = 2
-_HARDLY_EVER = 0.05  # of strings are longer than the longest
 _SHORT_STEP = 2  # bytes, where even the first step would be as long as all strings
 _STRINGS = 1e5  # over which Zipf's law is taken: about as many as names in the census
 # Fewer bits make the search quicker, for 3% of the limit (docs/understand/planning.md).
@@ -220,19 +151,6 @@ class Letters(NamedTuple):
 PLAIN = Letters.of_alphabet(string.ascii_lowercase)
 
 
-def of_corpus(texts: Sequence[str]) -> tuple[int, Letters]:
-    """Return how long public texts hardly ever aren't, in bytes, and what they are written in."""
-    counts = Counter("".join(texts))
-    if not counts:
-        raise PlanError("corpus: empty; expected one text per line")
-    lengths = sorted(len(text.encode()) for text in texts)
-    total = sum(counts.values())
-    bits = -sum(count / total * math.log2(count / total) for count in counts.values())
-    width = sum(count * len(character.encode()) for character, count in counts.items()) / total
-    longest = lengths[min(int((1 - _HARDLY_EVER) * len(lengths)), len(lengths) - 1)]
-    return max(longest, 1), Letters(bits, round(width))
-
-
 @dataclass(frozen=True, slots=True)
 class OpenGoal(Goal):
     """The rarest string that reports show without a list (`test` is `open_test`)."""
@@ -244,17 +162,7 @@ class OpenGoal(Goal):
         """G, the last step included."""
         return len(self.steps) + 1
 
-    def if_listed(self, params: RapporParams, n_reports: float) -> float:
-        """Return the limit if a hundred thousand strings were listed and reported whole."""
-        clients = self.groups * self.clients(n_reports)
-        return detection_limit(params, clients, replace(self.test, candidates=_STRINGS))
-
-    def figures(self, params: RapporParams, n_reports: float) -> Mapping[str, Any]:
-        """Return the steps, and the share that a list would show."""
-        steps = " ".join(map(str, self.steps))
-        return {"steps": steps, "share_if_listed": self.if_listed(params, n_reports)}
-
-    def spaces(self, budget: Budget, n_reports: float, most_bits: int) -> Sequence[SearchSpace]:
+    def space(self, budget: Budget, n_reports: float, most_bits: int) -> SearchSpace:
         """Return powers of two of bits, and cohorts with which prefixes differ."""
         if most_bits < _FEWEST_BITS:
             raise PlanError(
@@ -269,54 +177,34 @@ class OpenGoal(Goal):
         many = max((m for m in cohorts if m <= _MANY_COHORTS), default=min(cohorts))
         first = (bits[0], many)
         rate = 0.5 if budget.permanent == math.inf else None
-        return [SearchSpace(1, bits, lambda _: cohorts, first, rate, True, _NEAR_BITS)]
+        return SearchSpace(bits, lambda _: cohorts, first, rate, _NEAR_BITS)
 
-    def shown(self, plan: Plan) -> Mapping[str, str]:
-        """Return what a list would show."""
-        return {"if listed": share_text(plan.figures["share_if_listed"])}
-
-    def asked(self, found: PlanSearch) -> Mapping[str, object]:  # noqa: ARG002
-        """Return error rate, power, and what else sets bits."""
-        return {
-            "effective_candidates": self.test.candidates,
-            "alpha": self.test.alpha,
-            "power": self.test.power,
-            "concentration": self.test.concentration,
-        }
+    def asked(self) -> Mapping[str, object]:
+        """Return the steps, error rate and power."""
+        return {"steps": list(self.steps), **super(OpenGoal, self).asked()}
 
     def title(self, reports: str) -> str:
         """Return what the table is about."""
         steps = ", ".join(map(str, self.steps))
         return f"Smallest share that {reports} reports show unlisted; steps {steps}, m of each step"
 
-    def about_limit(self, plan: Plan) -> Finding:
-        """Return which share is found, and which would be if the string were listed."""
-        test = self.test
-        if plan.limit == math.inf:
-            return limit_finding(plan, f"No share is found with probability {test.power:g}.")
-        listed = share_text(plan.figures["share_if_listed"])
-        return limit_finding(
-            plan,
-            f"A string held by {plan.limit:.3%} is found with probability {test.power:g}, "
-            "if it looks like others that are held, "
-            f"without being listed (alpha {test.alpha:g}); {listed} if 100,000 strings were "
-            "listed and all clients reported theirs whole.",
+    def about_limit(self, plan: Plan) -> str:
+        """Return which share is found."""
+        share = "No share" if plan.limit == math.inf else f"A string held by {plan.limit:.3%}"
+        return (
+            f"{share} is found with probability {self.test.power:g} (alpha {self.test.alpha:g}), "
+            "if it looks like others that are held."
         )
 
-    def remarks(self, found: PlanSearch) -> Iterator[Finding]:
+    def remarks(self, plan: Plan) -> Iterator[Finding]:
         """Yield what a report shows of its client, and what can't be found."""
-        m, in_step = found.subject.params.m, found.subject.reports / self.groups
-        cohorts = self.groups * m
+        in_step, m = plan.reports / self.groups, plan.params.m
         text = (
             f"Each of {self.groups} steps has {in_step:,.0f} reports, {in_step / m:,.0f} in each "
-            "cohort. A client answers one step."
+            "cohort. A client answers one step; its reports show its cohort, one of "
+            f"{self.groups * m:,}."
         )
         yield Finding("reports_per_step", "", text, in_step)
-        text = (
-            f"Each of its reports shows its cohort, one of {cohorts:,}. That is a pseudonym of "
-            f"{math.log2(cohorts):.1f} bits, no more than needed."
-        )
-        yield Finding("pseudonym_bits", "", text, math.log2(cohorts))
         longest = self.steps[-1] + LONGEST_END
         text = (
             f"Strings of more than {longest} bytes can't be found; endings beyond "
@@ -330,13 +218,9 @@ class OpenGoal(Goal):
         return entry_text(params, name, "open-string", ("k", "m"), self.schedule, before=[steps])
 
 
-def open_test(
-    alpha: float = 0.05, power: float = 0.9, concentration: float | None = None
-) -> DetectionTest:
+def open_test(alpha: float = 0.05, power: float = 0.9) -> DetectionTest:
     """Return the test that the last step's test answers."""
-    return DetectionTest(
-        EFFECTIVE_CANDIDATES, alpha, power, concentration=concentration, strings=_STRINGS
-    )
+    return DetectionTest(EFFECTIVE_CANDIDATES, alpha, power, strings=_STRINGS)
 
 
 def choose_steps(longest: int, letters: Letters | None = None) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -30,7 +31,6 @@ from hubbub.planning import (
     OpenGoal,
     Plan,
     choose_steps,
-    of_corpus,
     open_test,
     plan,
 )
@@ -137,7 +137,7 @@ class OpenPopulation:
         corpus = _corpus(self.population)
         if not corpus:
             return None
-        return self._ours(people, choose_steps(*of_corpus(corpus)), rng, corpus=corpus)
+        return self._ours(people, _corpus_steps(corpus), rng, corpus=corpus)
 
     def _pem(self, people: Population, spelling: Spelling, rng: np.random.Generator) -> Found:
         begun = time.process_time()
@@ -160,6 +160,16 @@ def told_steps(people: Population) -> tuple[int, ...]:
     """Return the planner's steps for what PEM is told: the alphabet, and how long strings are."""
     longest = length_of_most([len(value.encode()) for value in people.values], people.shares)
     return choose_steps(longest, Letters.of_alphabet("".join(people.values)))
+
+
+def _corpus_steps(corpus: Sequence[str]) -> tuple[int, ...]:
+    """Return the planner's steps for a length that a twentieth exceeds, and letters' entropy."""
+    counts = Counter("".join(corpus))
+    chances = np.array(list(counts.values())) / counts.total()
+    width = sum(count * len(letter.encode()) for letter, count in counts.items()) / counts.total()
+    lengths = sorted(len(text.encode()) for text in corpus)
+    longest = lengths[min(int(0.95 * len(lengths)), len(lengths) - 1)]
+    return choose_steps(longest, Letters(float(-chances @ np.log2(chances)), round(width)))
 
 
 @cache

@@ -15,11 +15,11 @@ from evaluation.studies.arms import Arms, CategoryArms, NumberArms, StringArms, 
 from evaluation.studies.categories import LOOSE, PAPER
 from evaluation.studies.comparisons import WIDE
 from evaluation.studies.study import Study, mean
-from hubbub.planning import DifferenceGoal, difference_goal
+from hubbub.planning import PlannedComparison
 
 
 @dataclass(frozen=True)
-class PlannedComparison:
+class PlannedArms:
     """A question to the planner, and what it says."""
 
     arms: Arms  # what is compared
@@ -37,9 +37,9 @@ class PlannedComparison:
         return 100.0 if isinstance(self.arms, StringArms) else 1.0
 
     @cached_property
-    def goal(self) -> DifferenceGoal:
+    def goal(self) -> PlannedComparison:
         """What the planner is asked."""
-        return difference_goal(
+        return PlannedComparison(
             self.arms.metric,
             self.arms.share,
             rows=self.rows,
@@ -50,7 +50,7 @@ class PlannedComparison:
     @cached_property
     def difference(self) -> float:
         """What the planner says is found."""
-        return self.goal.limit(self.arms.metric.params, self.reports)
+        return self.goal.difference(self.reports)
 
     def run(self, number: int) -> float:
         rng = np.random.default_rng(seed_of(f"{self}", number))
@@ -62,7 +62,7 @@ class PlannedComparison:
 
 CASES: tuple[Case[float], ...] = (
     *(
-        PlannedComparison(CategoryArms(size, params, share), reports, sequential)
+        PlannedArms(CategoryArms(size, params, share), reports, sequential)
         for size, params, share, reports in (
             (20, PAPER, 0.1, 30_000),
             (20, PAPER, 0.5, 300_000),
@@ -71,12 +71,12 @@ CASES: tuple[Case[float], ...] = (
         for sequential in (False, True)
     ),
     *(
-        PlannedComparison(NumberArms(2.0), reports, sequential)
+        PlannedArms(NumberArms(2.0), reports, sequential)
         for reports in (10_000, 100_000)
         for sequential in (False, True)
     ),
     *(
-        PlannedComparison(StringArms(WIDE, share), reports, sequential, rows)
+        PlannedArms(StringArms(WIDE, share), reports, sequential, rows)
         for share, reports, rows in ((0.05, 100_000, 73), (0.2, 30_000, 29))
         for sequential in (False, True)
     ),
@@ -91,7 +91,7 @@ STUDY = Study(
         "compared, the control's share, looks": lambda case, _: case.name,
         "reports in each": lambda case, _: case.reports,
         "planned difference": lambda case, _: f"{case.difference:.3%}",
-        "planned": lambda case, _: f"{case.goal.test.power:.3f}",
+        "planned": lambda case, _: f"{case.goal.power:.3f}",
         "found": lambda _, trials: mean(trials),
     },
     runs=1_000,

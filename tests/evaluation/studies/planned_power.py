@@ -1,8 +1,8 @@
 """Random requests to the planner: how often is found what it says is found nine times in ten?
 
-Each request is planned, collected by the exact law of its counts or reports, decoded as a user
+Each request is planned, collected by the exact law of its counts, decoded as a user
 would, and asked for strings or categories that have just the planned share. Strings' shares follow
-Zipf's law over the list, as a plan without --concentration takes them to, with up to six moved to
+Zipf's law over the list, as a plan takes them to, with up to six moved to
 the limit; the whole list is decoded, at the plan's own error rate.
 """
 
@@ -17,14 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from evaluation.drawn_counts import draw_cells, draw_counts
-from evaluation.studies.cases import draw_records
 from evaluation.studies.study import Study
-from hubbub.decoder import CohortCounts, Correction, count_records, decode
-from hubbub.inference import FloatArray, IntArray, decode_reports, estimate_categories, hashed, pack
+from hubbub.decoder import CohortCounts, Correction, decode
+from hubbub.inference import FloatArray, IntArray, estimate_categories, hashed
 from hubbub.planning import (
     Budget,
     CategoriesGoal,
-    DetectionMethod,
     DetectionTest,
     Goal,
     Plan,
@@ -39,7 +37,6 @@ REQUESTS = 20
 _SEED = 31
 _MOST_PLANTED, _MOST_MASS = 6, 0.3
 _COLLECTIONS = 6  # of categories in a trial, which take no time
-_LIKELIHOOD_BITS = 64  # whole reports are worth their time where filters are narrow
 
 
 class Planted(NamedTuple):
@@ -67,13 +64,12 @@ class Request:
         if isinstance(self.goal, CategoriesGoal):
             what = f"{n} categories, {'subset' if self.goal.by_subset else 'unary'}"
         else:
-            what = f"{n} strings, {self.goal.test.method.value}"
+            what = f"{n} strings"
         return f"{what}; {self.reports:,}; {self.budget.permanent:g}, {self.budget.report:g}"
 
     @property
     def work(self) -> float:
-        slow = 20 if self.goal.test.method is DetectionMethod.LIKELIHOOD else 1
-        return slow * (1e5 + self.reports)
+        return 1e5 + self.reports
 
     @property
     def plan(self) -> Plan:
@@ -91,18 +87,8 @@ class Request:
         order = rng.permutation(n)  # who is planted differs from trial to trial
         shares, planted = shares[np.argsort(order)], order[planted]
         names, params, alpha = _names(n), self.plan.params, self.goal.test.alpha
-        likelihood = self.goal.test.method is DetectionMethod.LIKELIHOOD
-        records = b""
-        if likelihood:
-            held = rng.choice(n, size=self.reports, p=shares)
-            records = draw_records(names, held, params, rng)
-            counts = count_records(records, params)
-        else:
-            counts = self._counts(shares, rng)
+        counts = self._counts(shares, rng)
         found = decode(counts, params, names, alpha=alpha, correction=Correction.BONFERRONI)
-        if likelihood:
-            reports = pack([records], params)
-            found = decode_reports(reports, found, hashed(names, params), reason="asked for")
         return Planted(int(found.detected[planted].sum()), len(planted))
 
     def _counts(self, shares: FloatArray, rng: np.random.Generator) -> CohortCounts:
@@ -155,8 +141,7 @@ def metric_of(plan: Plan) -> Metric:
 
 @cache
 def _planned(request: Request) -> Plan:
-    bits = {"most_bits": _LIKELIHOOD_BITS} if request.goal.test.method.value != "regression" else {}
-    return plan(request.goal, request.budget, n_reports=request.reports, **bits).best
+    return plan(request.goal, request.budget, n_reports=request.reports).best
 
 
 @lru_cache(maxsize=4)
@@ -171,7 +156,7 @@ def _bit_numbers(n: int, params: RapporParams) -> IntArray:
 
 
 def requests() -> tuple[Request, ...]:
-    """Return twenty random ones: strings by either method and in either mode, and categories."""
+    """Return twenty random ones: strings in either mode, and categories."""
     return tuple(_request(number) for number in range(REQUESTS))
 
 
@@ -183,19 +168,15 @@ def _request(number: int) -> Request:
     if kind == 4:  # categories by bits and by subset, by turns
         goal = categories_goal(int(rng.integers(3, 60)))
         by_subset = number % 10 == 4
-        schedule = Schedule("once", reports_each=1)
+        schedule = Schedule("once")
         asked = CategoriesGoal(goal.test, goal.categories, by_subset, schedule=schedule)
         return Request(asked, once, int(reports))
-    method = DetectionMethod.LIKELIHOOD if kind == 3 else DetectionMethod.REGRESSION
-    most = 3.3 if method is DetectionMethod.LIKELIHOOD else 4.3
-    test = DetectionTest(round(float(10 ** rng.uniform(2, most))), method=method)
-    if method is DetectionMethod.LIKELIHOOD:
-        reports = round(float(10 ** rng.uniform(4.3, 4.9)), -2)
+    test = DetectionTest(round(float(10 ** rng.uniform(2, 4.3))))
     budget = once
     if kind == 2:
         permanent = round(float(rng.uniform(2, 7)), 2)
         budget = Budget(permanent, round(permanent * float(rng.uniform(0.25, 0.8)), 2))
-    return Request(StringsGoal(test, hashes=(1,)), budget, int(reports))
+    return Request(StringsGoal(test), budget, int(reports))
 
 
 def _found(_case: Request, trials: Sequence[Planted]) -> str:

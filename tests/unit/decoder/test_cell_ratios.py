@@ -8,7 +8,7 @@ import pytest
 
 from factories import make_metric
 from hubbub.inference import cell_ratios
-from hubbub.planning import amplify, blanket_delta
+from hubbub.planning import amplified_epsilon, blanket_delta
 from hubbub.protocol import EnumType, NumberType, Subset, Window
 
 RESPONSES = [Subset(5, 2, 0.8), Subset(4, 1, 0.6), Subset(5, 4, 0.9), Window(6, 2, 0.7),
@@ -50,4 +50,4 @@ def test_many_clients_hide_one_better_than_it_hides_itself():
     ):
         metric = make_metric(metric_type=metric_type, response=response, mode="one-time")
         alone = metric.epsilon_report
-        assert amplify(metric, 10_000, 1e-6).best < alone / 5
+        assert amplified_epsilon(metric, 10_000, 1e-6) < alone / 5

@@ -1,13 +1,12 @@
-"""How well reports are linked by content: exact information, and a prediction that behaves."""
+"""How well reports are linked by content: the exact information, and what follows from it."""
 
 import itertools
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from hubbub.planning import link_information, linked_clients, logsums, right_links
+from hubbub.planning import link_information, linked_clients
 from hubbub.protocol import RapporParams
 from parameters import examples
 
@@ -54,42 +53,7 @@ def test_information_is_that_of_all_bits(params, known):
     assert link_information(params, 3, known=known) == pytest.approx(categories, rel=1e-9)
 
 
-@pytest.mark.long
-@examples(10)
-@given(PARAMS, st.booleans())
-def test_fewer_links_are_right_in_a_larger_crowd(params, known):
-    shares = [right_links(params, None, n, known=known) for n in (300, 3_000, 30_000)]
-    assert all(0 < share <= 1 for share in shares)
-    assert all(larger <= smaller + 1e-3 for smaller, larger in itertools.pairwise(shares))
-
-
-@pytest.mark.long
-@examples(10)
-@given(PARAMS, st.booleans())
-def test_more_than_half_are_right_where_the_information_is_enough(params, known):
-    clients = linked_clients(params, None, known=known)
-    if 20 * params.m < clients < 1e9:
-        assert right_links(params, None, int(clients), known=known) > 0.5
-
-
 def test_the_threshold_is_where_the_information_is_ln_of_clients_in_a_cohort():
     clients = linked_clients(EXAMPLE, None)
     assert math.log(clients / EXAMPLE.m) == pytest.approx(link_information(EXAMPLE, None))
     assert linked_clients(EXAMPLE._replace(k=4096, q=1.0, p=0.0), None) == math.inf
-
-
-# In the second two equal ones make just four cells more.
-@pytest.mark.parametrize(("begin", "step"), [(-10, 0.3), (0, math.log(2) / 4)])
-def test_sums_of_two_are_those_of_all_pairs(rng, begin, step):
-    """Each is split between the cells beside it, and what lies beyond the end is the end's."""
-    grid = step * (begin + np.arange(31.0))
-    first, second = rng.dirichlet(np.full(31, 0.3), 2)
-    sums = np.minimum(np.logaddexp(grid[:, None], grid), grid[-1])
-    near = np.maximum(1 - np.abs(sums[:, :, None] - grid) / (grid[1] - grid[0]), 0)
-    expected = np.einsum("i,j,ijc->c", first, second, near)
-    np.testing.assert_allclose(logsums(grid)(first, second), expected, atol=1e-13)
-
-
-def test_of_equal_reports_nobody_can_tell_which_is_whose():
-    clear = RapporParams(k=8, h=1, m=1, f=0.5, p=0.0, q=1.0)
-    assert right_links(clear, 3, 100_000) == 2**8 / 100_000

@@ -6,11 +6,8 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from hubbub.inference import PlanError
-from hubbub.planning import Budget, common_rates, paper_within, params_within
-from hubbub.protocol import RapporParams
+from hubbub.planning import Budget, common_rates, params_within
 from parameters import examples
-
-PAPER = RapporParams(128, 2, 64, 0.5, 0.5, 0.75)
 
 
 def budgets() -> st.SearchStrategy[Budget]:
@@ -22,12 +19,12 @@ def budgets() -> st.SearchStrategy[Budget]:
 
 
 @examples(60)
-@given(budgets(), st.integers(1, 8), st.floats(0, 1))
-def test_parameters_stay_within_the_budget_and_use_it(budget, h, part):
-    low, high = common_rates(h, budget)
+@given(budgets(), st.floats(0, 1))
+def test_parameters_stay_within_the_budget_and_use_it(budget, part):
+    low, high = common_rates(budget)
     q_star = low + part * (high - low)
     assume(0.05 < q_star < 0.95)
-    params = params_within(64, h, 8, budget, q_star)
+    params = params_within(64, 8, budget, q_star)
     assert params.epsilon_permanent <= budget.permanent
     assert params.epsilon_report <= budget.report
     assert params.epsilon_permanent >= 0.99 * budget.permanent
@@ -35,16 +32,11 @@ def test_parameters_stay_within_the_budget_and_use_it(budget, h, part):
 
 
 @examples(60)
-@given(st.floats(0.01, 5), st.integers(1, 8))
-def test_one_time_collection_has_no_permanent_noise(epsilon, h):
-    params = params_within(64, h, 8, Budget(math.inf, epsilon), 0.5)
+@given(st.floats(0.01, 5))
+def test_one_time_collection_has_no_permanent_noise(epsilon):
+    params = params_within(64, 8, Budget(math.inf, epsilon), 0.5)
     assert params.f == 0
     assert 0.98 * epsilon <= params.epsilon_report <= epsilon
-
-
-def test_the_papers_default_at_its_own_epsilons_is_itself():
-    budget = Budget(PAPER.epsilon_permanent, PAPER.epsilon_report)
-    assert paper_within(128, 64, budget) == PAPER
 
 
 @pytest.mark.parametrize(
@@ -64,9 +56,8 @@ def test_contradicting_epsilons_are_refused(permanent, report, reason):
         Budget(permanent, report)
 
 
-@pytest.mark.parametrize("h", [1, 2, 8])
-def test_the_least_epsilons_still_have_parameters(h):
+def test_the_least_epsilons_still_have_parameters():
     budget = Budget(1e-5, 1e-6)
-    params = params_within(64, h, 8, budget, 0.5)
+    params = params_within(64, 8, budget, 0.5)
     assert params.epsilon_permanent <= budget.permanent
     assert 0.9 * budget.report <= params.epsilon_report <= budget.report

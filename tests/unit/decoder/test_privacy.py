@@ -9,7 +9,6 @@ from scipy import stats
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client.ledger import AnswerKey, ClientLedger, Verdict
-from hubbub.inference import PlanError
 from hubbub.planning import (
     LifetimeBudget,
     PlanAssumptions,
@@ -159,14 +158,6 @@ def test_linked_reports_lose_what_the_enumeration_says(metric, reports):
     assert found == pytest.approx(exact, rel=1e-6)
 
 
-def test_one_time_metrics_are_paid_once_and_have_no_figure_for_a_second_report():
-    figures = by_key(ONE_TIME, PlanAssumptions(days=1000, values=50))
-    assert math.isnan(figures["epsilon_permanent"])
-    assert figures["epsilon_days"] == ONE_TIME.epsilon_report
-    assert figures["epsilon_values"] == ONE_TIME.epsilon_report
-    assert math.isnan(figures["reports_known_0.5"])
-
-
 def test_a_client_reports_no_more_values_than_the_registry_allows():
     metric = make_metric(max_values=2)
     few, many = (by_key(metric, PlanAssumptions(days=10_000, values=v)) for v in (2, 50))
@@ -292,32 +283,13 @@ def test_after_shuffling_days_are_one_message_and_no_history_that_changes_has_a_
     assert once["central_epsilon_days"] == once["central_epsilon"]
 
 
-@pytest.mark.long
 def test_reports_of_a_permanent_response_are_linked_and_one_time_reports_cannot_be():
     page = make_metric(params=RapporParams(k=424, h=1, m=96, f=0.2, p=0.0683, q=0.5534))
     for metric in (page, with_periods(page, 30)):
-        found = by_key(metric, PlanAssumptions(reports=1_000))
-        assert found["linked_share"] > 0.99
-        assert found["linked_clients"] > 100_000
-        assert found["linking_information"] < found["linking_information_known"]
+        found = by_key(metric, PlanAssumptions())
+        assert 100_000 < found["linked_clients"] < found["linked_clients_known"]
     once = by_key(ONE_TIME, PlanAssumptions(reports=1_000))
     assert all(math.isnan(value) for key, value in once.items() if key.startswith("link"))
-    assert "linked_share" not in by_key(page, PlanAssumptions())
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"days": 0}, "days = 0: must be at least 1"),
-        ({"values": -1}, "values = -1"),
-        ({"reports": 0}, "reports = 0"),
-        ({"delta": 0.0}, "delta = 0.0"),
-        ({"delta": math.nan}, "delta = nan"),
-    ],
-)
-def test_numbers_that_mean_nothing_are_refused(change, reason):
-    with pytest.raises(PlanError, match=reason):
-        PlanAssumptions(**change)
 
 
 def test_a_metric_that_is_asked_once_a_period_has_one_price_each_for_any_values():

@@ -153,8 +153,8 @@ def init(
     to ask.
     """
     explain_missing_packages("collector,decoder")
-    from hubbub.planning.differences import compare_modes
     from hubbub.planning.goals import Schedule
+    from hubbub.planning.modes import compare_modes
     from hubbub.protocol import ADDRESS, Registry
     from hubbub.reporting import atomic_write, cli_errors
 
@@ -171,7 +171,7 @@ def init(
             )
         expires = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=365)
         entry = entry.replace("2099-12-31", str(expires))
-        limit = best.goal.about_limit(best).text
+        limit = best.goal.about_limit(best)
         lines = [
             f"#:schema {ADDRESS}",
             f"# Planned for {clients:,.0f} clients and epsilon {epsilon:g} a period.",
@@ -200,13 +200,11 @@ def init(
 def _goal(values: Any) -> Goal:
     """Return what the planner is asked."""
     from hubbub.planning.categories import categories_goal, number_goal
-    from hubbub.planning.limits import DetectionMethod, DetectionTest
+    from hubbub.planning.limits import DetectionTest
     from hubbub.planning.strings import StringsGoal
 
     if values == "text":
-        return StringsGoal(
-            DetectionTest(_CANDIDATES, 0.05, 0.9, DetectionMethod("regression"), None)
-        )
+        return StringsGoal(DetectionTest(_CANDIDATES))
     return number_goal(*values) if isinstance(values, tuple) else categories_goal(len(values))
 
 

@@ -7,8 +7,7 @@ Only what --help needs is imported at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -26,10 +25,9 @@ _USUAL_PERIOD, _USUAL_PERIODS = 30, 24  # `hubbub.planning.goals.USUAL_PERIOD`, 
 _USUAL_CLIENTS = 1e5  # whose table of modes is shown if nothing is asked of it: a small product's
 _LONGEST_PERIOD = 3650  # days, as the registry has it
 _HEADINGS = {
-    "Repeated answers and reports": "period_days max_periods reports_each epsilon_permanent "
-    "epsilon_report",
+    "Repeated answers and reports": "period_days max_periods epsilon_permanent epsilon_report",
     "To evaluate existing parameters": "k h m f p q metrics",
-    "What is promised": "alpha power max_bits method concentration",
+    "What is promised": "alpha power max_bits",
 }
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -57,15 +55,6 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in n
             top = "" if math.isinf(self._high) else f" and below {self._high:g}"
             self.fail(f"{value} must be above {self._low:g}{top}", param, ctx)
         return number
-
-
-def _lines(
-    context: click.Context, option: click.Parameter, file: Path | None
-) -> Sequence[str] | None:
-    try:
-        return file.read_text(encoding="utf-8-sig").splitlines() if file else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"can't be read as UTF-8: {error}", context, option) from error
 
 
 def _ascending(
@@ -105,15 +94,18 @@ def _number(
     return click.option(name, type=_Number(low, high), help=text, **settings)
 
 
-_outputs = click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    callback=only_files(".png", ".svg", ".json", ".csv"),
-    metavar="FILE",
-    help="Also write the comparison to FILE.csv or FILE.json, or draw it as FILE.png or FILE.svg. "
-    "May be repeated.",
-)
+def _output_option(*endings: str) -> Callable[[_Command], _Command]:
+    shown = ", ".join(endings)
+    return click.option(
+        "--output",
+        "outputs",
+        multiple=True,
+        callback=only_files(*endings),
+        metavar="FILE",
+        help=f"Also write the result to FILE, which ends in {shown}. May be repeated.",
+    )
+
+
 _MEANINGS = {
     "k": "Bits of a report.",
     "h": "Hash functions.",
@@ -128,19 +120,17 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
     """Return a decorator with the options that `_run` takes, and those of k to q in `numbers`."""
     options = [
         click.argument("metric", required=False),
-        _number(
+        click.option(
             "--clients",
-            "Number of clients that will report, such as 1e5.  [default with --epsilon: 1e5]",
-        ),
-        _number(
             "--reports",
-            "Instead of --clients: the number of all their reports; with --epsilon, the same as "
-            "--clients.",
+            "clients",
+            type=_Number(0, math.inf),
+            help="Number of clients that will report, such as 1e5, or of their reports, which is "
+            "the same in a day or a period.  [default with --epsilon: 1e5]",
         ),
         _number(
             "--share",
-            "Share of the population to find. Without --reports, shows how many reports that "
-            "takes.",
+            "Share of the population to find. Without --clients, shows how many that takes.",
             1,
         ),
         _number(
@@ -164,20 +154,13 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
             f"{_USUAL_PERIODS}]",
         ),
         click.option(
-            "--reports-each",
-            type=click.IntRange(1),
-            help="Number of reports of each answer, where clients repeat them.  [default: 1; with "
-            "--epsilon, one for each day of a period]",
-        ),
-        click.option(
             "--epsilon-permanent",
             type=_Number(0, math.inf, name="epsilon", infinite=True),
             help="What all reports of one value may reveal together; inf for one-time collection.",
         ),
         _number(
             "--epsilon-report",
-            "What one report may reveal; with --epsilon, each one of several.  [default with "
-            "--epsilon: a quarter of it]",
+            "What one report may reveal; with --epsilon-permanent.",
         ),
         *(
             click.option(f"--{each}", type=int if each in "khm" else float, help=_MEANINGS[each])
@@ -205,7 +188,7 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
             **_shown(most_bits),
         ),
         click.option("--name", help="The metric's name.", **_shown("example")),
-        _outputs,
+        _output_option(".json", ".csv", ".png", ".svg"),
     ]
 
     def decorate(command: _Command) -> _Command:
@@ -218,14 +201,6 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
 
 def _shown(default: object) -> dict[str, Any]:
     return {"default": default, "show_default": True}
-
-
-_concentration = click.option(
-    "--concentration",
-    type=click.FloatRange(0, 1),
-    help="Sum of the squared shares of all strings that won't be detected: their bits are noise, "
-    "too.  [default: that of Zipf's law]",
-)
 
 
 @click.group()
@@ -255,21 +230,7 @@ def plan() -> None:
 @plan.command(cls=WithHeadings, headings=_HEADINGS)
 @_number("--candidates", "Number of strings to look for, such as 1e5.", required=True)
 @_common_options("khmfpq", _USUAL_BITS)
-@click.option(
-    "--method",
-    type=click.Choice(["regression", "likelihood"]),
-    help="How reports will be decoded: from counts of bits, or from whole reports.",
-    **_shown("regression"),
-)
-@_concentration
-def strings(
-    candidates: float,
-    alpha: float,
-    power: float,
-    method: str,
-    concentration: float | None,
-    **shared: Any,
-) -> None:
+def strings(candidates: float, alpha: float, power: float, **shared: Any) -> None:
     """Plan for strings that will be looked for in a list.
 
     \b
@@ -282,15 +243,14 @@ def strings(
           --k 128 --h 2 --m 64 --f 0.5 --p 0.25 --q 0.75
       hubbub-decoder plan strings --reports 1e6 --candidates 1e5 homepage --metrics metrics.toml
 
-    The best parameters are compared with the RAPPOR paper's default moved to the same epsilons, and
-    with the best for each number of hashes.
+    What is promised is found from counts of bits; whole reports find no less.
     """
 
     def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
-        from hubbub.planning.limits import DetectionMethod, DetectionTest
+        from hubbub.planning.limits import DetectionTest
         from hubbub.planning.strings import StringsGoal, string_params
 
-        test = DetectionTest(candidates, alpha, power, DetectionMethod(method), concentration)
+        test = DetectionTest(candidates, alpha, power)
         return StringsGoal(test), string_params(metric) if metric else None
 
     _run(goal_of, {}, **shared)
@@ -315,22 +275,13 @@ def strings(
     metavar="CHARACTERS",
     help="The characters of most strings, if known, such as 0123456789abcdef.  [default: any]",
 )
-@click.option(
-    "--corpus",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    callback=_lines,
-    help="A file of public strings, one per line, similar in length and letters to those to find.",
-)
 @_common_options("kmfpq", _USUAL_BITS)
-@_concentration
 def open_strings(
     longest: int | None,
     steps: tuple[int, ...] | None,
     alphabet: str | None,
-    corpus: Sequence[str] | None,
     alpha: float,
     power: float,
-    concentration: float | None,
     **shared: Any,
 ) -> None:
     """Plan for strings without a list: they are found prefix by prefix (type open-string).
@@ -340,22 +291,19 @@ def open_strings(
           --epsilon-permanent inf --epsilon-report 4
       hubbub-decoder plan open --reports 1e6 typed_words --metrics metrics.toml
     """
-    given = {"--steps": steps, "METRIC": shared["metric"], "--corpus": corpus}
+    given = {"--steps": steps, "METRIC": shared["metric"]}
     _one_of({"--longest": longest, **given}, least=0)
     _one_of({"--alphabet": alphabet, **given}, least=0)
 
     def goal_of(metric: Metric | None) -> tuple[Goal, RapporParams | None]:
         from hubbub.planning import strings as planning
 
-        test = planning.open_test(alpha, power, concentration)
+        test = planning.open_test(alpha, power)
         if metric:
             of_metric, params = planning.open_params(metric)
             return planning.OpenGoal(test, of_metric), params
         letters = planning.Letters.of_alphabet(alphabet) if alphabet else None
-        length = longest or planning.UNKNOWN_LENGTH
-        if corpus is not None:
-            length, letters = planning.of_corpus(corpus)
-        chosen = steps or planning.choose_steps(length, letters)
+        chosen = steps or planning.choose_steps(longest or planning.UNKNOWN_LENGTH, letters)
         planning.check_cohorts(chosen, shared["m"] or 1)
         return planning.OpenGoal(test, chosen), None
 
@@ -486,7 +434,7 @@ def table(cells: tuple[int, ...] | None, alpha: float, power: float, **shared: A
 @_number("--alpha", "False discovery rate.", 1, **_shown(0.05))
 @_number("--power", "Probability of finding the difference.", 1, low=0.5, **_shown(0.8))
 @click.option("--sequential", is_flag=True, help="Look every day, as with `compare --sequential`.")
-@_outputs
+@_output_option(".json", ".csv")
 def compare(
     metric: str, metrics: str, difference: float | None, reports: float | None,
     outputs: tuple[str, ...], **asked: Any,
@@ -501,17 +449,13 @@ def compare(
         raise click.UsageError("Missing option '--difference' or '--reports'.")
     if (difference or 0.0) + asked["share"] > 1:
         raise click.UsageError("--difference and --share must be at most 1 together.")
-    from hubbub.planning import search
-    from hubbub.planning.differences import difference_goal
-    from hubbub.planning.result import plan_estimates
+    from hubbub.planning.differences import PlannedComparison, comparison_estimates
     from hubbub.protocol import Registry
     from hubbub.reporting import write_results
 
     with cli_errors():
-        found = Registry.load(metrics)[metric]
-        goal = difference_goal(found, **asked)
-        comparison = search.evaluate(goal, found.params, n_reports=reports, share=difference)
-        result = plan_estimates(comparison, metric, difference)
+        planned = PlannedComparison(Registry.load(metrics)[metric], **asked)
+        result = comparison_estimates(planned, reports, difference)
         write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)
 
 
@@ -522,7 +466,6 @@ def _run(
     metric: str | None,
     metrics: str | None,
     clients: float | None,
-    reports: float | None,
     share: float | None,
     error: float | None,
     epsilon: float | None,
@@ -530,7 +473,6 @@ def _run(
     epsilon_report: float | None,
     period_days: int | None,
     max_periods: int | None,
-    reports_each: int | None,
     max_bits: int,
     name: str,
     outputs: tuple[str, ...],
@@ -541,28 +483,20 @@ def _run(
     `goal_of` returns the goal and, of a metric of the registry, its parameters; `defaults` are of
     numbers that needn't be given, or can't be.
     """
-    epsilons = {"--epsilon-permanent": epsilon_permanent, "--epsilon-report": epsilon_report}
-    given = {f"--{key}": number for key, number in numbers.items() if key not in defaults}
-    extra = {f"--{key}": number for key, number in numbers.items() if key in defaults}
+    one = {"--epsilon": epsilon, "--period-days": period_days, "--max-periods": max_periods}
+    two = {"--epsilon-permanent": epsilon_permanent, "--epsilon-report": epsilon_report}
+    given = {f"--{key}": number for key, number in numbers.items()}
     registered = {"METRIC": metric, "--metrics": metrics}
+    optional = {"--period-days", "--max-periods", *(f"--{key}" for key in defaults)}
+    way = _way_taken(one, two, given, registered, optional=optional)
     _one_of({"--share": share, "--error": error}, least=0)
-    _one_of({"--clients": clients, "--reports": reports}, least=0)
-    periods = {"--period-days": period_days, "--max-periods": max_periods}
-    if epsilon is None:
-        _refuse_all(periods, "need --epsilon")
-        way = _way_taken(epsilons, {**given, **extra}, registered, optional=extra)
-    else:
-        others = {"--epsilon-permanent": epsilon_permanent, **given, **extra, **registered}
-        _refuse_all(others, "can't be combined with --epsilon")
-        way = periods
-    asked = (clients, reports, share, error)
-    if all(each is None for each in asked):
-        if way is not periods:
+    if all(each is None for each in (clients, share, error)):
+        if way is not one:
             raise click.UsageError("Give one of --clients, --reports, --share or --error.")
         clients = _USUAL_CLIENTS
     from hubbub.planning import search
-    from hubbub.planning.differences import compare_modes
     from hubbub.planning.goals import Schedule
+    from hubbub.planning.modes import compare_modes
     from hubbub.planning.noise import Budget
     from hubbub.planning.result import plan_estimates
     from hubbub.protocol import RapporParams, Registry, metric_name
@@ -572,44 +506,24 @@ def _run(
         metric_name("--name", name)
         found = Registry.load(metrics or "")[metric or ""] if way is registered else None
         goal, params = goal_of(found)
-        each = reports_each or 1
         wanted: dict[str, Any] = {
             "share": share,
             "std_error": error,
             "most_bits": max_bits // 8 * 8,
         }
-        total = reports if clients is None else clients * each
         if epsilon is not None:
-            days = period_days or _USUAL_PERIOD
-            schedule = Schedule(
-                "once",
-                period_days=days,
-                max_periods=max_periods or _USUAL_PERIODS,
-                reports_each=reports_each or days,
-            )
-            comparison = compare_modes(
-                goal,
-                epsilon,
-                schedule,
-                epsilon_report=epsilon_report,
-                n_clients=reports if clients is None else clients,
-                **wanted,
-            )
-        elif way is epsilons:
-            budget = Budget(epsilon_permanent or 0.0, epsilon_report or 0.0, each)
-            comparison = search.plan(goal.over(each), budget, n_reports=total, **wanted)
+            days, periods = period_days or _USUAL_PERIOD, max_periods or _USUAL_PERIODS
+            schedule = Schedule("once", period_days=days, max_periods=periods)
+            comparison = compare_modes(goal, epsilon, schedule, n_clients=clients, **wanted)
+        elif way is two:
+            budget = Budget(epsilon_permanent or 0.0, epsilon_report or 0.0)
+            comparison = search.plan(goal, budget, n_reports=clients, **wanted)
         else:
             chosen = {key: number for key, number in numbers.items() if number is not None}
             params = params or RapporParams(**(dict(defaults) | chosen))
-            comparison = search.evaluate(goal.over(each), params, n_reports=total, **wanted)
+            comparison = search.evaluate(goal, params, n_reports=clients, **wanted)
         result = plan_estimates(comparison, found.name if found else name, share, error)
         write_results(result, outputs, width=_WIDTH_OFF_TERMINAL)
-
-
-def _refuse_all(options: Mapping[str, object], why: str) -> None:
-    names = [name for name, value in options.items() if value is not None]
-    if names:
-        raise click.UsageError(f"{' and '.join(names)} {why}.")
 
 
 def _one_of(options: Mapping[str, object], least: int = 1) -> None:
@@ -620,16 +534,11 @@ def _one_of(options: Mapping[str, object], least: int = 1) -> None:
         raise click.UsageError(f"Missing option '{next(iter(options))}'.")
 
 
-def _way_taken(*ways: Mapping[str, object], optional: Container[str]) -> Mapping[str, object]:
+def _way_taken(*ways: Mapping[str, object], optional: set[str]) -> Mapping[str, object]:
     """Return the one group of options that was given, and given whole; by default the first."""
-    firsts = {
-        name: way
-        for way in ways
-        for name in [next((name for name, value in way.items() if value is not None), None)]
-        if name
-    }
-    _one_of(dict.fromkeys(firsts, True), least=0)
-    way = next(iter(firsts.values()), ways[0])
+    firsts = [next((name for name in way if way[name] is not None), None) for way in ways]
+    _one_of({name: name for name in firsts if name}, least=0)
+    way = next((way for way, first in zip(ways, firsts, strict=True) if first), ways[0])
     for name, value in way.items():
         if value is None and name not in optional:
             raise click.UsageError(f"Missing option '{name}'.")
