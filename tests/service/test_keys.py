@@ -67,33 +67,10 @@ def test_quota_of_a_key_is_its_own_and_tells_when_to_come_back(guarded):
     assert _post(guarded, _GOOD, reports=1).status == 201
 
 
-def test_what_was_acknowledged_is_acknowledged_again_without_quota(guarded, database):
-    first, second = make_batch(40), make_batch(60)
-    for batch in (first, second):
-        assert _send(guarded, _SLOW, batch).status == 201
-    for _ in range(2):
-        again = _send(guarded, _SLOW, first)
-        assert (again.status, again.json) == (200, {"accepted": 40, "duplicate": True})
-    assert _post(guarded, _SLOW, reports=1).status == 429  # a new one
-    # What may be sent again is bounded, too: 80 of 100 reports were.
-    assert _send(guarded, _SLOW, second).status == 429
-    assert stored_count(database) == 100
-
-
-def test_what_is_sent_again_leaves_the_quota_as_it_was(guarded):
-    first = make_batch(40)
-    assert [_send(guarded, _SLOW, first).status for _ in range(3)] == [201, 200, 200]
-    assert _post(guarded, _SLOW, reports=60).status == 201
-    assert _post(guarded, _SLOW, reports=1).status == 429
-
-
-def test_what_is_sent_again_beyond_the_quota_for_that_costs_quota(guarded):
-    first = make_batch(30)
-    assert [_send(guarded, _SLOW, first).status for _ in range(6)] == [201, *[200] * 5]
-    # Three of the five were free. The fourth took 30 and the fifth 30 of the 70 that were left,
-    # and one report takes 10.
-    assert _post(guarded, _SLOW, reports=1).status == 201
-    assert _post(guarded, _SLOW, reports=1).status == 429
+def test_what_is_sent_again_counts_once_and_costs_quota(guarded, database):
+    batch = make_batch(40)
+    assert [_send(guarded, _SLOW, batch).status for _ in range(3)] == [201, 200, 429]
+    assert stored_count(database) == 40
 
 
 def test_batch_that_no_quota_could_ever_hold_is_refused_for_good(guarded):
