@@ -109,7 +109,7 @@ def _rows(result: Estimates) -> Iterator[str]:
 
 
 def _json_number(number: float) -> str:
-    return repr(float(number)) if math.isfinite(number) else "null"
+    return str(number) if math.isfinite(number) else "null"
 
 
 def _finite(value: object) -> object:
