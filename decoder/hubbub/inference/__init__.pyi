@@ -163,26 +163,21 @@ from hubbub.inference.numbers import (
     estimate_numbers as estimate_numbers,
     least_second_moments as least_second_moments,
 )
-from hubbub.inference.open_strings.alphabets import LEAST_END as LEAST_END, alphabets as alphabets
 from hubbub.inference.open_strings.decoding import (
     FamilyDecoder as FamilyDecoder,
     OpenDecoding as OpenDecoding,
     StringTests as StringTests,
     decode_open_strings as decode_open_strings,
-    string_tests as string_tests,
-)
-from hubbub.inference.open_strings.endings import (
-    LONGEST_END as LONGEST_END,
-    LearnedSuffixes as LearnedSuffixes,
-    ends_of as ends_of,
     family_of as family_of,
-    learned_suffixes as learned_suffixes,
+    string_tests as string_tests,
     whole_in as whole_in,
 )
 from hubbub.inference.open_strings.extension import Extensions as Extensions, extend as extend
 from hubbub.inference.open_strings.letters import (
     END as END,
+    LEAST_END as LEAST_END,
     AlphabetModel as AlphabetModel,
+    alphabets as alphabets,
     contexts_at as contexts_at,
     state_after as state_after,
 )
@@ -192,6 +187,7 @@ from hubbub.inference.open_strings.prefixes import (
     all_beginnings as all_beginnings,
 )
 from hubbub.inference.open_strings.search import (
+    LONGEST_END as LONGEST_END,
     ROOM_A_STEP as ROOM_A_STEP,
     FoundPrefixes as FoundPrefixes,
     Proposals as Proposals,

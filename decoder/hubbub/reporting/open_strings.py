@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hubbub.inference import AnomalyReport, OpenDecoding, RepeatSource
+from hubbub.inference import AnomalyReport, OpenDecoding
 from hubbub.protocol import TERMINATOR, counted
 from hubbub.reporting.estimates import Estimates
-from hubbub.reporting.findings import Finding, Level
+from hubbub.reporting.findings import Finding
 from hubbub.reporting.strings import string_findings, strings_estimates
 from hubbub.reporting.text import visible
 from hubbub.reporting.wording import Provenance
@@ -110,15 +110,7 @@ def _search_findings(found: OpenDecoding) -> Iterator[Finding]:
 
 
 def _not_found(found: OpenDecoding) -> Iterator[Finding]:
-    """Say what wasn't found: of whole steps, below common beginnings, and what nothing shows."""
-    for number, step in enumerate(found.steps, 1):
-        if step.misses_common and _shows_what_is_missing(found):
-            text = (
-                f"step {number}, {counted(step.length, 'byte')}: a beginning that {step.hidden:.2%}"
-                " or more have wasn't found, as the scatter of counts shows; a shorter first step "
-                "or --corpus may show it"
-            )
-            yield Finding("blind_step", "", text, number, Level.WARNING)
+    """Say what wasn't found: below common beginnings, and what nothing shows."""
     if found.unexplained:
         named = [
             f"{each.share:.2%} ({each.low:.2%} to {each.high:.2%}) begin with "
@@ -140,9 +132,3 @@ def _not_found(found: OpenDecoding) -> Iterator[Finding]:
         least = max(step.noticed for step in found.steps)
         text += f"; a beginning with a share below about {least:.2%} may go unnoticed"
     yield Finding("may_be_missed", "may be missed", text, least)
-
-
-def _shows_what_is_missing(found: OpenDecoding) -> bool:
-    repeats = found.decoding.summary.repeats
-    once = repeats.clients == 1 and repeats.source is not RepeatSource.UNKNOWN
-    return once and not found.below

@@ -37,20 +37,18 @@ from hubbub.decoder import CohortCounts, Decoding, decode, decode_categories
 from hubbub.inference import (
     ONCE_OF_REPORTS,
     Candidates,
-    Extensions,
     FloatArray,
     HashNull,
     JointDecoding,
     cores,
     decode_joint,
     estimate_bits,
-    extend,
     hashed,
     mapped,
 )
 from hubbub.inference.categories import shares as category_shares
 from hubbub.inference.joint.table import JointEstimates
-from hubbub.inference.open_strings import endings, steps
+from hubbub.inference.open_strings.search import Gaps
 from hubbub.inference.regression import estimates, search
 from hubbub.inference.testing.multiple_testing import ShareInterval
 from hubbub.protocol import RapporParams
@@ -84,20 +82,8 @@ def _plain(
     return share - 1.96 * std_error, share + 1.96 * std_error
 
 
-def _no_gaps(*_: Any) -> steps.Gaps:
-    return steps.Gaps(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.bool_), False)
-
-
-def _plain_ends(survivors: Any, room: int, letters: Any) -> Extensions:
-    least = steps.LEAST_EXPECTED * survivors.std_error
-    length = survivors.length + endings.LONGEST_END
-    return extend(
-        survivors.prefixes, survivors.worth, length, room, letters, least=least, whole=True
-    )
-
-
-def _like_nothing(_found: Any, _weights: Any, survivors: Any, *_: Any) -> Extensions:
-    return Extensions.none(survivors.length + endings.LONGEST_END)
+def _no_gaps(*_: Any) -> Gaps:
+    return Gaps(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.bool_), False)
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -135,16 +121,9 @@ STRINGS: dict[str, Mapping[str, Any]] = {
 LIKELIHOOD = "likelihood"
 OPEN: dict[str, Mapping[str, Any]] = {
     "families": {"open_strings.decoding._FEWEST_REPORTS": math.inf},
-    "gaps": {"open_strings.search.gaps_of": _no_gaps, "open_strings.endings.gaps_of": _no_gaps},
+    "gaps": {"open_strings.search._Step.gaps": _no_gaps},
     "far below gaps": {"open_strings.search._look_far_below_each": _nothing},
     "unfamiliar": {"open_strings.search._look_for_the_unfamiliar": _nothing},
-    "unlearned and unfamiliar ends": {"open_strings.search.ends_of": _plain_ends},
-    "taught ends": {"open_strings.endings._like": _like_nothing},
-    "lengths of ends": {"open_strings.endings._likelier": lambda added, *_: np.ones(len(added))},
-    "ends spoken against": {
-        "open_strings.endings._already_explained": lambda ends, *_: np.ones(len(ends), dtype=bool)
-    },
-    "others' part of ends": {"open_strings.endings._left": lambda ends, *_: ends.expected},
     "all beginnings": {"open_strings.search._Step.exhaustive_search": _nothing},
     "survivors' certainty": {
         "open_strings.search._Step._real": lambda _, log_weighted: np.ones(len(log_weighted))
@@ -157,9 +136,6 @@ OPEN: dict[str, Mapping[str, Any]] = {
     },
     "screening again": {"open_strings.search._MOST_SCREENINGS": 1},
     "learned letters": {"open_strings.mixture.Mixture.learned": lambda self, *_: self},
-    "learned families": {
-        "open_strings.decoding._learned": lambda tried, _: np.ones(tried.shape)
-    },
 }  # fmt: skip
 """Of open strings."""
 

@@ -2,16 +2,16 @@
 
 Strings are proposed from the reports of the steps that show less of them (`search`), and tested in
 those of all others, by the decoder of listed strings. A string's own reports there haven't been
-used to choose it, but for how it ends those of others (`endings`), so p-values, false discoveries
-and intervals mean what they mean there. What was expected of a string weighs its p-value, so that a
-long list of unlikely strings hardly costs the likely ones.
+used to choose it, so p-values, false discoveries and intervals mean what they mean there. What was
+expected of a string weighs its p-value, so that a long list of unlikely strings hardly costs the
+likely ones.
 
-A family of strings is decoded like a list, by the reports of its first step and all later ones, in
-which what the steps' models say of all other strings is taken out of the rates. All families have
-one error rate: a string's p-value is compared with its part of all expected shares times how many
-strings are detected in all (weights: Genovese, Roeder, Wasserman 2006; sets that so agree with
-themselves hold the false discovery rate where p-values depend positively on each other: Blanchard,
-Roquain 2008).
+A family of strings, those that end within a step's length and not within the one before, is decoded
+like a list, by the reports of its first step and all later ones, which show them whole. What the
+steps' models say of all other strings is taken out of the rates. All families have one error rate:
+a string's p-value is compared with its part of all expected shares times how many strings are
+detected in all (weights: Genovese, Roeder, Wasserman 2006; sets that so agree with themselves hold
+the false discovery rate where p-values depend positively on each other: Blanchard, Roquain 2008).
 
 A beginning that many clients have, and whose share the strings that were found don't make up, has
 strings below it that weren't looked for. Its interval allows for the choice among all beginnings
@@ -29,20 +29,12 @@ import numpy as np
 from scipy import special
 
 from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.candidates import canonical_forms
+from hubbub.inference.candidates import Candidates, canonical_forms, hash_words, joined, of_words
 from hubbub.inference.counts import CohortCounts, variance_of_one
 from hubbub.inference.decoding import Decoding, OtherTests, decode, merged
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.open_strings.endings import (
-    Explained,
-    Family,
-    family_of,
-    merge_families,
-    sizes_of,
-    whole_in,
-)
-from hubbub.inference.open_strings.search import FoundPrefixes, Progress, propose
-from hubbub.inference.open_strings.steps import SATURATION, step_counts
+from hubbub.inference.open_strings.search import Family, FoundPrefixes, Progress, propose
+from hubbub.inference.open_strings.steps import SATURATION, Explained, offset_words, step_counts
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction, local_false_rates
 from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, canonical_bytes
@@ -51,9 +43,37 @@ from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, canonical_
 # (docs/understand/open-strings.md): neither list costs the other more than a factor of two in its
 # p-values.
 _GIVEN_PART = 0.5
-# Guessed strings, in their proportions, that are weighed against those that stand out.
-_GUESSED = 2.0
-_TINY = 1e-300  # keeps a quotient finite
+
+
+def family_of(size: int, steps: Sequence[int]) -> int:
+    """Return the number of the first step that shows strings of so many bytes whole."""
+    return int(np.searchsorted(steps, size, side="right"))
+
+
+def sizes_of(first: int, steps: Sequence[int]) -> tuple[int, int]:
+    """Return from how many bytes on, and below how many, a step is the first to show strings whole.
+
+    Of the last step, which shows all strings whole, as many as there may be.
+    """
+    return (steps[first - 1] if first else 0), (*steps, np.iinfo(np.int64).max)[first]
+
+
+def whole_in(
+    texts: Sequence[bytes], first: int, params: RapporParams, metric_type: OpenStringType
+) -> Candidates:
+    """Return whole strings with the positions that they have from a step on.
+
+    `texts`: UTF-8, known to be distinct, which end within the step's length. `first`: the step's
+    number. `params`: of one step.
+    """
+    strings, words = [text.decode() for text in texts], hash_words(texts)
+    before = len(metric_type.steps) - first
+    if not before:
+        return of_words(strings, words, params)
+    ended = hash_words([text + TERMINATOR for text in texts])
+    moved = offset_words(ended, metric_type.hashed_cohort(first * params.m))
+    of_all = params._replace(m=(before + 1) * params.m)
+    return joined(strings, (moved, words), (before * params.m, params.m), of_all)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,59 +131,28 @@ def string_tests(
     given_in = np.bincount(step_of_given.astype(np.int64), minlength=n_steps)
     rows = [np.flatnonzero(step_of_given == step) for step in range(n_steps)]
     texts, expected, n_tests = list(given), [np.zeros(len(given))], given_in.copy()
-    tried, standing_out = np.zeros((n_steps, 2)), np.zeros((n_steps, 2))
-    most = [
-        _saturation(int(counts.reports[step * params.m :].sum()), params) for step in range(n_steps)
-    ]
+    totals, standing_out = np.zeros(n_steps), np.zeros(n_steps, dtype=np.int64)
     for family in families:
-        of_all = np.minimum(family.tried, most[family.first])
-        tried[family.first] = np.bincount(family.halves_tried, of_all, 2)
-        standing_out[family.first] = family.standing_out
-    learned = _learned(tried, standing_out)
-    for family in families:
-        step = family.first
-        fresh, of_fresh = _fresh(family, known, most[step], learned[step])
+        step = min(family.first, n_steps - 1)  # all are in the last one where it alone decides
+        most = _saturation(int(counts.reports[step * params.m :].sum()), params)
+        fresh = [
+            row for row, text in enumerate(family.texts) if text not in known and _may_be_sent(text)
+        ]
         rows[step] = np.append(rows[step], np.arange(len(texts), len(texts) + len(fresh)))
-        texts += fresh
-        expected.append(of_fresh)
+        texts += [family.texts[row] for row in fresh]
+        expected.append(np.minimum(family.expected[fresh], most))
+        totals[step] += np.minimum(family.tried, most).sum()
         n_tests[step] += len(family.tried)
-    totals = (tried * learned).sum(axis=1)
+        standing_out[step] += family.standing_out
     of_given = totals.sum() * _GIVEN_PART / (1 - _GIVEN_PART) or 1.0
     of_each = of_given / max(len(given), 1)
     expected[0] += of_each
     totals += of_each * given_in
-    tested = map(FamilyTests, range(n_steps), rows, totals.tolist(), n_tests.tolist(),
-                 standing_out.sum(axis=1).astype(np.int64).tolist())  # fmt: skip
+    columns = (rows, totals.tolist(), n_tests.tolist(), standing_out.tolist())
+    tested = map(FamilyTests, range(n_steps), *columns)
     return StringTests(
         texts, np.concatenate(expected), tuple(each for each in tested if len(each.rows))
     )
-
-
-def _fresh(
-    family: Family, known: set[bytes], most: float, learned: FloatArray
-) -> tuple[list[bytes], FloatArray]:
-    rows = [
-        row for row, text in enumerate(family.texts) if text not in known and _may_be_sent(text)
-    ]
-    expected = np.minimum(family.expected[rows], most) * learned[family.halves[rows]]
-    return [family.texts[row] for row in rows], expected
-
-
-def _learned(tried: FloatArray, standing_out: FloatArray) -> FloatArray:
-    """Return how much likelier each family is, learned from how many of its strings stand out.
-
-    What is expected of all lengths was guessed before any string was found: of tokens of one length
-    it is far too much of all others. What stands out in one half of the strings teaches what is
-    expected of the other alone, so no string's own reports weigh its test (`endings`).
-
-    `tried`, shape (s, 2): what is expected of each family's halves. `standing_out`, shape (s, 2):
-    how many strings stand out there. Returns an array of shape (s, 2).
-    """
-    of_all = tried.sum()
-    guessed = tried.sum(axis=1, keepdims=True) / max(of_all, _TINY)
-    others = standing_out[:, ::-1]
-    parts = (others + _GUESSED * guessed) / (others.sum(axis=0) + _GUESSED)
-    return np.asarray(parts * of_all / 2 / np.maximum(tried, _TINY))
 
 
 def _may_be_sent(text: bytes) -> bool:
@@ -403,8 +392,7 @@ def decode_open_strings(
     of_step = metric_type.step_params(params)
     tested, kind = counts, metric_type
     if counts.total < _FEWEST_REPORTS * params.m:
-        families, explained = (merge_families(families),), {}
-        tested, kind = last, OpenStringType((), metric_type.cohorts)
+        explained, tested, kind = {}, last, OpenStringType((), metric_type.cohorts)
     tests = string_tests(families, given, tested, of_step, kind)
     if not tests.texts:
         tests = string_tests((), [canonical_bytes(below)], tested, of_step, kind)

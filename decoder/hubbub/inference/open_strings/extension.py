@@ -10,7 +10,7 @@ Invariant: what is kept doesn't depend on order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -18,8 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.open_strings.alphabets import LEAST_END
-from hubbub.inference.open_strings.letters import END, N_SYMBOLS, STATES, SymbolArray, state_after
+from hubbub.inference.open_strings.letters import (
+    END,
+    LEAST_END,
+    N_SYMBOLS,
+    STATES,
+    SymbolArray,
+    state_after,
+)
 from hubbub.inference.open_strings.prefixes import KeyArray, Prefixes, longer_keys, unseen
 
 
@@ -69,18 +75,9 @@ class Extensions:
         prefixes = Prefixes.of_all([], length)
         return cls(prefixes, nothing, np.zeros(0))
 
-    @property
-    def halves(self) -> IntArray:
-        """0 or 1 for each, by chance, shape (n,): what one half shows can teach of the other."""
-        return halves(self.prefixes.keys)
-
     def take(self, rows: IntArray) -> Extensions:
         """Return some of the extensions."""
         return Extensions(self.prefixes.take(rows), self.parents[rows], self.expected[rows])
-
-    def trimmed(self) -> Extensions:
-        """Return the same without the places where all have ended."""
-        return replace(self, prefixes=self.prefixes.trimmed())
 
     def joined(self, others: Extensions) -> Extensions:
         """Return these and others, of the same length."""
@@ -89,11 +86,6 @@ class Extensions:
             np.concatenate([self.parents, others.parents]),
             np.concatenate([self.expected, others.expected]),
         )
-
-
-def halves(keys: KeyArray) -> IntArray:
-    """Return in which half each string is, by its key: 0 or 1, by chance."""
-    return (keys & np.uint64(1)).astype(np.int64)
 
 
 class _Added(NamedTuple):

@@ -1,21 +1,30 @@
-"""Letter models: how likely each byte, or the end, comes after what stands before it.
+"""Alphabets, and letter models: how likely each byte, or the end, comes after what stands before.
 
-One has fixed frequencies of letters after each kind of letter, one an alphabet's characters, and
-one has learned what follows two bytes. `hubbub.inference.open_strings.mixture` puts them together.
-Invariant: only sequences that are UTF-8, or the beginning of UTF-8, have a chance above 0.
+An alphabet is a set of whole characters and how likely each is, the same at every place: a script,
+or what programs write in ASCII. Scripts follow from the names of characters in Python's Unicode
+tables; those that a national character set has are common. A byte's chance follows from the
+characters that it begins or goes on with, so a step that cuts within a character needs no rule of
+its own. One model has English frequencies of letters after each kind of letter (`WordModel`),
+another has learned what follows two bytes (`Ngrams`), and
+`hubbub.inference.open_strings.mixture` puts them together. Invariant: every printable character is
+in an alphabet, and only sequences that are UTF-8, or the beginning of UTF-8, have a chance above 0.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import string
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
-from typing import Protocol
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.open_strings.alphabets import LEAST_END, Alphabet
 
 SymbolArray = NDArray[np.uint16]
 """Bytes, and END."""
@@ -37,18 +46,177 @@ _CONTEXT = 258
 # code point; characters of one to four bytes begin at the least codes, with the bits of the leads.
 _FIRST_LEAD, _TRAILS = 0xC2, 64
 _LEAST_CODES, _LEADS = (0, 0x80, 0x800, 0x10000, 0x110000), (0, 0xC0, 0xE0, 0xF0)
-# Chance of a first byte that isn't ASCII, in words of English letters.
-_OTHER_CHARACTER = 1e-3
 # Keeps quotients finite where nothing is possible.
 _TINY = 1e-300
-# Weights of a model that steers and isn't tested: half of the characters that follow one of several
-# bytes begin as it did, a tenth of strings ends after any character, a tenth is spread evenly over
-# all bytes, so that nothing is impossible. Real frequencies are learned from what is found.
-_SAME_SCRIPT = 0.5
+# Weights of a model that steers and isn't tested: a tenth of strings ends after any character, a
+# tenth is spread evenly over all bytes, so that nothing is impossible. Real frequencies are learned
+# from what is found.
 _UNIFORM = 0.1
 # Occurrences by which what was learned weighs as much as the coarser model that it backs off to:
 # one, two and no symbols before.
 _TRUST = (20.0, 10.0, 10.0)
+
+# Character sets of 8 bits, of the Far East, and of Vietnam: their letters are in daily use.
+_NATIONAL = (
+    *(f"iso8859_{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16)),
+    *(f"cp125{number}" for number in range(9)),
+    *("koi8_u", "tis_620", "gb2312", "big5", "shift_jis", "euc_kr"),
+)
+# How much likelier a character of daily use is, a small letter than a capital, and a letter of
+# ASCII than another of Latin: guesses that decide what is looked at first.
+_COMMON, _SMALL, _ASCII_LETTER = 20.0, 3.0, 20.0
+_SMALL_PART = 0.5
+"""Part of a script's strings that have no capitals."""
+_FEWEST = 10
+"""Characters of a script: smaller groups are looked for among all characters."""
+ASCII = 0x80
+"""The first code point beyond it."""
+LEAST_END = 0.1
+"""Chance that a string ends after any character, at least: too small a one loses short strings."""
+_MARKS = " -.'_:/@"
+# Parts of the characters in a script's strings: digits, and marks.
+_DIGITS_PART, _MARKS_PART = 0.03, 0.06
+_JOINERS = "\u200d\ufe0f\u20e3"
+"""Parts of emoji: joiner, variation selector, key cap."""
+_LOWER, _UPPER, _DIGITS = string.ascii_lowercase, string.ascii_uppercase, string.digits
+# Parts of the characters, and of all strings before anything was learned.
+_OF_PROGRAMS: tuple[tuple[float, dict[str, float]], ...] = (
+    (0.03, {_UPPER: 0.84, "_": 0.11, _DIGITS: 0.05}),  # UPPER_CASE
+    (0.03, {_LOWER: 0.82, "_-": 0.12, _DIGITS: 0.06}),  # snake_case, kebab-case
+    (0.03, {_LOWER: 0.8, _UPPER: 0.15, _DIGITS: 0.05}),  # camelCase
+    (0.04, {_DIGITS: 0.9, ".-:/,+ ": 0.1}),  # numbers, dates, versions
+    (0.04, {_DIGITS: 0.625, "abcdef": 0.375}),  # hexadecimal
+    (0.03, {_DIGITS: 0.625, "ABCDEF": 0.375}),
+    (0.02, {_LOWER: 0.72, _DIGITS: 0.28}),  # base 36
+    (0.02, {_LOWER: 0.42, _UPPER: 0.42, _DIGITS: 0.16}),  # base 62
+    (0.02, {string.printable[:95]: 1.0}),  # all of ASCII
+)
+# Weights of all scripts together, and of all characters alike; findings soon outweigh them.
+_SCRIPTS_WEIGHT, _ANY_WEIGHT = 0.2, 0.02
+# Weight of a known alphabet: as much as all the others and words together.
+_OWN_WEIGHT = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Alphabet:
+    """Characters, and how likely each is."""
+
+    weight: float  # part of all strings that are written in it, before anything was learned
+    codes: IntArray  # shape (n,); code points, ascending
+    chances: FloatArray  # shape (n,); sum to 1 with `end`
+    end: float  # chance that a string ends after any character
+    common: IntArray  # code points of daily use; in ASCII those that make up most of it
+
+
+@cache
+def alphabets(own: str = "") -> tuple[Alphabet, ...]:
+    """Return all alphabets, and the strings' own one if its characters are known, each once."""
+    return (*_any_alphabets(), _of_parts(_OWN_WEIGHT, {own: 1.0})) if own else _any_alphabets()
+
+
+@cache
+def _any_alphabets() -> tuple[Alphabet, ...]:
+    national, scripts = _national(), _scripts()
+    found = [_of_parts(weight, parts) for weight, parts in _OF_PROGRAMS]
+    scripts = {name: codes for name, codes in scripts.items() if len(codes) >= _FEWEST}
+    merits = {
+        name: _COMMON if sum(code in national for code in codes) >= _FEWEST else 1.0
+        for name, codes in scripts.items()
+    }
+    part = _SCRIPTS_WEIGHT / sum(merits.values())
+    for name, codes in scripts.items():
+        small = [code for code in codes if unicodedata.category(chr(code)) == "Ll"]
+        small_part = _SMALL_PART if len(small) >= _FEWEST else 0.0
+        found.append(_of_script((1 - small_part) * part * merits[name], codes, national))
+        if small_part:
+            found.append(_of_script(small_part * part * merits[name], small, national))
+    everything = sorted({code for codes in _scripts().values() for code in codes} | _others())
+    found.append(_of_script(_ANY_WEIGHT, everything, national))
+    return tuple(found)
+
+
+def _of_parts(weight: float, parts: dict[str, float]) -> Alphabet:
+    chances: dict[int, float] = defaultdict(float)
+    for characters, part in parts.items():
+        for character in characters:
+            chances[ord(character)] += part / len(characters)
+    main, _ = max(parts.items(), key=itemgetter(1))
+    return _alphabet(weight, chances, sorted(map(ord, main)))
+
+
+def _of_script(weight: float, codes: Sequence[int], national: set[int]) -> Alphabet:
+    chances: dict[int, float] = {}
+    for code in codes:
+        small = 1.0 if unicodedata.category(chr(code)) == "Lu" else _SMALL
+        common = _COMMON if code in national else 1.0
+        chances[code] = small * common * (_ASCII_LETTER if code < ASCII else 1.0)
+    total = sum(chances.values())
+    for characters, part in ((_DIGITS, _DIGITS_PART), (_MARKS, _MARKS_PART)):
+        for character in characters:
+            chances[ord(character)] = part * total / len(characters)
+    return _alphabet(weight, chances, [code for code in codes if code in national])
+
+
+def _alphabet(weight: float, chances: dict[int, float], common: Sequence[int]) -> Alphabet:
+    codes = np.array(sorted(chances), dtype=np.int64)
+    values = np.array([chances[code] for code in codes.tolist()])
+    values *= (1 - LEAST_END) / values.sum()
+    return Alphabet(weight, codes, values, LEAST_END, np.array(common, dtype=np.int64))
+
+
+@cache
+def _scripts() -> dict[str, list[int]]:
+    """Return code points of letters and marks by script, and symbols with what joins them."""
+    scripts: dict[str, list[int]] = defaultdict(list)
+    for code in _assigned():
+        category = unicodedata.category(chr(code))
+        if category[0] in "LM":
+            scripts[unicodedata.name(chr(code), "").partition(" ")[0]].append(code)
+        elif category in {"So", "Sk"}:
+            scripts["symbols"].append(code)
+    scripts["symbols"] = sorted({*scripts["symbols"], *map(ord, _JOINERS)})
+    # Written together: both kana with Han, as the national set has them.
+    scripts["Japanese"] = sorted(
+        {*scripts["HIRAGANA"], *scripts["KATAKANA"], *_in_set("shift_jis", scripts["CJK"])}
+    )
+    return dict(scripts)
+
+
+def _others() -> set[int]:
+    return {code for code in _assigned() if unicodedata.category(chr(code))[0] in "NPSZ"}
+
+
+@cache
+def _assigned() -> tuple[int, ...]:
+    last = 0x32400  # all scripts end before it; variation selectors and tags follow far behind
+    return tuple(code for code in range(0x20, last) if unicodedata.category(chr(code))[0] != "C")
+
+
+def _in_set(encoding: str, codes: Sequence[int]) -> Iterator[int]:
+    for code in codes:
+        try:
+            chr(code).encode(encoding)
+        except UnicodeEncodeError:
+            continue
+        yield code
+
+
+@cache
+def _national() -> set[int]:
+    """Return the code points beyond ASCII that national character sets have, and emoji."""
+    found = set(range(0x1F300, 0x1F650)) | set(range(0x1F900, 0x1FA00)) | set(map(ord, _JOINERS))
+    for encoding in _NATIONAL:
+        width = range(0x80, 0x100)
+        if encoding in {"gb2312", "big5", "shift_jis", "euc_kr"}:
+            characters = [bytes([a, b]) for a in width for b in range(0x40, 0x100)]
+        else:
+            characters = [bytes([a]) for a in width]
+        # No character has the line's end as its last byte.
+        text = b"\n".join(characters).decode(encoding, errors="ignore")
+        found.update(map(ord, text))
+    return found - {ord("\n")}
+
+
 # Letters of English by frequency, in percent; a percent more for each, since names and other
 # languages use rare letters more.
 _LETTERS = "etaoinsrhldcumfpgwybvkxjqz"
@@ -58,10 +226,7 @@ _FREQUENCIES = (
 )  # fmt: skip
 _FLOOR = 1.0
 _VOWELS = "aeiouy"
-_MARKS = " .-_/:"
-_ADDRESSES = ("www.", "http://", "https://")
-# Half an occurrence: the data soon outweigh it.
-_ADDRESS_WEIGHT = 0.5
+_WORD_MARKS = " .-_/:"
 _COMMON_LEADS = (
     b"\xc3\xce\xcf\xd0\xd1\xd7\xd8\xd9\xe0\xe3\xe4\xe5\xe6\xe7\xe8\xe9\xea\xeb\xec\xed\xf0"
 )
@@ -79,16 +244,16 @@ _FOLLOWERS = {
 """Chance of a vowel, a consonant, both as capitals, a digit and a mark; the rest is for others."""
 
 
-def _alphabets(*, flat: bool) -> FloatArray:
+def _classes() -> FloatArray:
     """Return the chances of symbols within each of six classes, and of all others; (7, 257)."""
     alphabets = np.zeros((7, N_SYMBOLS))
     for letter, frequency in zip(_LETTERS, _FREQUENCIES, strict=True):
         consonant = letter not in _VOWELS
-        chance = 1.0 if flat else frequency + _FLOOR
+        chance = frequency + _FLOOR
         alphabets[int(consonant), ord(letter)] = chance
         alphabets[2 + consonant, ord(letter.upper())] = chance
     alphabets[4, 0x30:0x3A] = 1
-    alphabets[5, [ord(mark) for mark in _MARKS]] = 1
+    alphabets[5, [ord(mark) for mark in _WORD_MARKS]] = 1
     alphabets[6, 0x20:0x7F] = alphabets[:6, 0x20:0x7F].sum(axis=0) == 0
     alphabets[6, :0x20] = alphabets[6, 0x7F] = 0.001
     alphabets[6, 0x80:0xF5] = 0.2
@@ -96,18 +261,10 @@ def _alphabets(*, flat: bool) -> FloatArray:
     return np.asarray(alphabets / alphabets.sum(axis=1, keepdims=True))
 
 
-def _start(*, flat: bool) -> tuple[FloatArray, IntArray]:
-    """Return what follows a symbol of each class, (8, 257), and each symbol's class, (258,).
-
-    Flat: letters that are equally common, whatever stands before them.
-    """
-    alphabets = _alphabets(flat=flat)
+def _followers() -> tuple[FloatArray, IntArray]:
+    """Return what follows a symbol of each class, (8, 257), and each symbol's class, (258,)."""
+    alphabets = _classes()
     mixed = np.array([(*shares, 1 - sum(shares)) for shares in _FOLLOWERS.values()])
-    if flat:
-        part = len(_VOWELS) / len(_LETTERS)
-        for vowels, consonants in ((0, 1), (2, 3)):
-            letters = mixed[:, vowels] + mixed[:, consonants]
-            mixed[:, vowels], mixed[:, consonants] = part * letters, (1 - part) * letters
     start = (1 - LEAST_END) * mixed @ alphabets
     start[:, END] = LEAST_END
     classes = np.full(_CONTEXT, len(_FOLLOWERS) - 1, dtype=np.int64)
@@ -117,51 +274,18 @@ def _start(*, flat: bool) -> tuple[FloatArray, IntArray]:
     return start, classes
 
 
-class Model(Protocol):
-    """How likely each symbol comes next, given the last two symbols and the last character."""
-
-    def relevant(
-        self, before: IntArray, last: IntArray, states: IntArray
-    ) -> tuple[IntArray, IntArray, IntArray]:
-        """Return the contexts with whatever doesn't matter to the model made alike.
-
-        `before` and `last`, shape (c,): the last symbol but one, or `ANYTHING`, and the last.
-        `states`, shape (c,): of the last character (`state_after`).
-        """
-
-    def chances(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
-        """Return the chance of each symbol in some contexts, shape (c, 257); 0 if none has one."""
-
-    def begun(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
-        """Return the chance of what an unfinished character begins with, 1 if there is none."""
-
-
-@dataclass(frozen=True, slots=True)
 class WordModel:
     """Words, names and addresses: letters of English frequencies, by the kind of the last one."""
 
-    # Whether all letters are equally common, which hardly any strings have, but those may have that
-    # frequencies fail on.
-    flat: bool = False
-
     def relevant(
         self, before: IntArray, last: IntArray, states: IntArray
     ) -> tuple[IntArray, IntArray, IntArray]:
-        """Keep the last symbol and character."""
-        return np.full_like(before, ANYTHING), last, states
+        """Keep the last symbol, and how many bytes its character still needs."""
+        return np.full_like(before, ANYTHING), last, states % STATES
 
     def chances(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:  # noqa: ARG002
         """Return the chances of symbols after the kind of the last one."""
-        first_byte, pending = np.divmod(states, STATES)
-        chances = (_FLAT if self.flat else _START)[_CLASSES[last]]
-        alike = np.flatnonzero((first_byte > 0) & (pending == 0))
-        chances[alike] *= 1 - _SAME_SCRIPT
-        chances[alike, first_byte[alike]] += _SAME_SCRIPT
-        return utf_8(chances, last, states)
-
-    def begun(self, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:  # noqa: ARG002
-        """Return a small chance: other letters are other models' matter."""
-        return np.where(states % STATES > 0, _OTHER_CHARACTER, 1.0)
+        return utf_8(_START[_CLASSES[last]], last, states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +338,11 @@ class AlphabetModel:
     def relevant(
         self, before: IntArray, last: IntArray, states: IntArray
     ) -> tuple[IntArray, IntArray, IntArray]:
-        """Keep the bytes of an unfinished character, and nothing else."""
+        """Return contexts with all but the bytes of an unfinished character made alike.
+
+        `before` and `last`, shape (c,): the last symbol but one, or `ANYTHING`, and the last.
+        `states`, shape (c,): of the last character (`state_after`).
+        """
         begun = states % STATES > 0
         second = begun & (last < _FIRST_LEAD)
         return (
@@ -272,15 +400,6 @@ class Ngrams:
         pairs = np.zeros((_CONTEXT, N_SYMBOLS))
         return cls(np.zeros(N_SYMBOLS), pairs, np.zeros(0, dtype=np.int64), nothing)
 
-    @classmethod
-    def of_addresses(cls) -> Ngrams:
-        """Return the model that knows how addresses begin, and nothing else."""
-        addresses = nothing = cls.nothing()
-        for text in _ADDRESSES:
-            symbols = np.frombuffer(text.encode(), dtype=np.uint8).astype(np.uint16)[None, :]
-            addresses = addresses.learned(symbols, np.full(1, _ADDRESS_WEIGHT), 0)
-        return replace(nothing, contexts=addresses.contexts, triples=addresses.triples)
-
     @property
     def seen(self) -> float:
         """How many symbols were learned from."""
@@ -324,8 +443,8 @@ class Ngrams:
     ) -> FloatArray:
         """Return the chance of each symbol in some contexts, shape (c, 257).
 
-        `before` and `last` and `states`, shape (c,): as of `Model`. `start`, shape (c, 257):
-        chances in these contexts before anything was learned.
+        `before` and `last` and `states`, shape (c,): as of `AlphabetModel.relevant`. `start`, shape
+        (c, 257): chances in these contexts before anything was learned.
         """
         first, second, third = _TRUST
         single = (self.single + first * start) / (self.single.sum() + first)
@@ -387,8 +506,7 @@ def _follows() -> tuple[FloatArray, IntArray]:
     return follows, after
 
 
-_START, _CLASSES = _start(flat=False)
-_FLAT, _ = _start(flat=True)
+_START, _CLASSES = _followers()
 _NEEDS = np.zeros(N_SYMBOLS, dtype=np.int64)  # bytes that follow each first one
 _NEEDS[0xC2:0xE0], _NEEDS[0xE0:0xF0], _NEEDS[0xF0:0xF5] = 1, 2, 3
 _FOLLOWS, _AFTER = _follows()

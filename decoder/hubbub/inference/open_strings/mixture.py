@@ -21,38 +21,36 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from scipy import special
 
 from hubbub.inference.arrays import FloatArray, IntArray
-from hubbub.inference.open_strings.alphabets import LEAST_END, Alphabet, alphabets
 from hubbub.inference.open_strings.letters import (
     ANYTHING,
     END,
+    LEAST_END,
     N_SYMBOLS,
     STATES,
+    Alphabet,
     AlphabetModel,
     CharacterTree,
-    Model,
     Ngrams,
     SymbolArray,
     WordModel,
+    alphabets,
     contexts_at,
     state_after,
     utf_8,
 )
 from hubbub.inference.open_strings.prefixes import Prefixes
 
-# Part of the strings that are words, and of those whose letters are all equally common. Where what
-# was learned or guessed misled, the latter are worth more.
-_WORDS, _FLAT_WORDS = 0.5, 0.03
+_WORDS = 0.5  # part of the strings that are words
 # Weight of what was learned: a tenth at first, when it is next to nothing, and at most 95%; symbols
 # until it is halfway.
 _LEAST_LEARNED, _MOST_LEARNED, _HALF_WAY = 0.1, 0.95, 20.0
 # Prefixes that the weights at first stand for; rounds of expectation and maximisation.
 _PRIOR_PREFIXES, _ROUNDS = 2.0, 3
+# Chance of a first byte that isn't ASCII, in words of English letters: others are other models'.
+_OTHER_CHARACTER = 1e-3
 _LEAST_LOG = -1e4  # stands for the logarithm of 0, and stays finite when it is added up
-_N_WORDS = 2  # models, which come first: the two parts above
-_ROW_BITS = 28  # of a context's row, behind the 27 bits of its symbols and state
 # Limits of a corpus: bytes per line, lines that are learned from, lines that set the weights; found
 # strings that it counts for.
 _LONGEST, _MOST_LINES, _MOST_WEIGHED, _CORPUS_WEIGHT = 64, 100_000, 1_000, 500.0
@@ -73,8 +71,8 @@ class Mixture:
     @classmethod
     def at_start(cls, own: str = "") -> Mixture:
         """Return what is expected before anything was learned, but for the alphabet."""
-        weights, learned = _fixed(own)[1], Ngrams.of_addresses()
-        return cls(learned, _LEAST_LEARNED, weights, _blended(weights, own), weights, own)
+        weights = _fixed(own)[1]
+        return cls._of(Ngrams.nothing(), weights, weights, own)
 
     @classmethod
     def of_corpus(cls, texts: Sequence[bytes], own: str = "") -> Mixture:
@@ -103,14 +101,8 @@ class Mixture:
         return cls(ngrams, learned, weights, _blended(weights, own), prior, own)
 
     def unlearned(self) -> Mixture:
-        """Return what is expected where what was learned misled, and frequencies of letters too."""
-        weights = self.prior.copy()
-        weights[[0, 1]] = weights[[1, 0]]
-        return replace(self, learned_weight=0.0, weights=weights)
-
-    def forgetful(self) -> Mixture:
-        """Return what is expected where the learned letters give no information."""
-        return replace(self, ngrams=Ngrams.nothing())
+        """Return what is expected where what was learned misled."""
+        return replace(self, learned_weight=0.0, weights=self.prior)
 
     def learned(self, symbols: SymbolArray, weights: FloatArray, begin: int) -> Mixture:
         """Return the mixture that has also seen some prefixes.
@@ -121,43 +113,8 @@ class Mixture:
         if not len(symbols):
             return self
         ngrams = self.ngrams.learned(symbols, weights, begin)
-        log_likelihoods = self.log_likelihoods(symbols)
-        found = self._of(ngrams, self._weighed(log_likelihoods, weights), self.prior, self.own)
-        if not begin:
-            return found
-        gain, total = self._gain(symbols, begin, log_likelihoods), float(weights.sum())
-        learned_weight = found.learned_weight
-        for _ in range(_ROUNDS):
-            posterior = special.expit(special.logit(learned_weight) + gain)
-            learned_weight = _PRIOR_PREFIXES * found.learned_weight + float(weights @ posterior)
-            learned_weight /= _PRIOR_PREFIXES + total
-            learned_weight = min(max(learned_weight, _LEAST_LEARNED), _MOST_LEARNED)
-        return replace(found, learned_weight=learned_weight)
-
-    def _gain(self, symbols: SymbolArray, begin: int, log_likelihoods: FloatArray) -> FloatArray:
-        """Return ln of how much better what was learned foretold the ends of prefixes, shape (n,).
-
-        Better than the fixed models did, given how each prefix begins.
-        """
-        with np.errstate(divide="ignore"):
-            log_weights = np.log(self.weights)
-        whole, start = (
-            special.logsumexp(some + log_weights, axis=1)
-            for some in (log_likelihoods, self.log_likelihoods(symbols[:, :begin]))
-        )
-        states = np.zeros(len(symbols), dtype=np.int64)
-        found = np.zeros(len(symbols))
-        for place in range(symbols.shape[1]):
-            before, last = contexts_at(symbols, place)
-            symbol = symbols[:, place].astype(np.int64)
-            rows = np.flatnonzero(last != END)
-            if place >= begin and len(rows):
-                learned = np.zeros(len(rows), dtype=np.int64)
-                contexts = self.relevant(learned, before[rows], last[rows], states[rows])
-                different, where = _different(*contexts)
-                found[rows] += _log(self.chances(0, *different)[where, symbol[rows]])
-            states = state_after(states, symbol)
-        return np.asarray(found - (whole - start))
+        of_models = self._weighed(self.log_likelihoods(symbols), weights)
+        return self._of(ngrams, of_models, self.prior, self.own)
 
     def _weighed(self, log_likelihoods: FloatArray, weights: FloatArray) -> FloatArray:
         """Return the fixed models' weights that make some prefixes likeliest, none of them 0."""
@@ -177,29 +134,22 @@ class Mixture:
 
     def log_likelihoods(self, symbols: SymbolArray) -> FloatArray:
         """Return ln of each fixed model's chance of each prefix, shape (n, c)."""
-        n, length = symbols.shape
-        found = np.zeros((n, len(self.weights)))
-        states = np.zeros(n, dtype=np.int64)
         models, _, log_roots = _fixed(self.own)
-        places: list[tuple[IntArray, ...]] = []
-        for place in range(length):
+        found = np.zeros((len(symbols), len(models)))
+        states = np.zeros(len(symbols), dtype=np.int64)
+        for place in range(symbols.shape[1]):
             before, last = contexts_at(symbols, place)
-            symbol = symbols[:, place].astype(np.int64)
-            rows = np.flatnonzero(last != END)
-            places.append((rows, before[rows], last[rows], states[rows], symbol[rows]))
-            free = rows[states[rows] % STATES == 0]
-            found[free, _N_WORDS:] += log_roots[:, symbol[free]].T
+            symbol, begun = symbols[:, place].astype(np.int64), states % STATES > 0
+            live = np.flatnonzero(last != END)
+            free = live[~begun[live]]
+            found[free, 1:] += log_roots[:, symbol[free]].T
+            for rows, numbers in ((live, [0]), (np.flatnonzero(begun), range(1, len(models)))):
+                relevant = models[numbers[0]].relevant(before[rows], last[rows], states[rows])
+                contexts, where = _different(*relevant)
+                for number in numbers if len(rows) else ():
+                    chances = models[number].chances(*contexts)
+                    found[rows, number] += _log(chances[where, symbol[rows]])
             states = state_after(states, symbol)
-        everywhere = tuple(map(np.concatenate, zip(*places, strict=True))) if places else ()
-        begun = tuple(each[everywhere[3] % STATES > 0] for each in everywhere)
-        numbers_of = (range(_N_WORDS), range(_N_WORDS, len(models)))
-        for some, numbers in zip((everywhere, begun), numbers_of, strict=True):
-            if some and len(some[0]):
-                rows, *contexts, symbol = some
-                different, where = _different(*models[numbers[0]].relevant(*contexts))
-                for number in numbers:
-                    chances = models[number].chances(*different)[where, symbol]
-                    found[:, number] += np.bincount(rows, _log(chances), n)
         return found
 
     def relevant(
@@ -208,49 +158,43 @@ class Mixture:
         """Return the contexts with whatever doesn't matter to their models made alike.
 
         `models`, shape (n,): 0 for what was learned, and the fixed ones from 1. `before` and `last`
-        and `states`, shape (n,): as of `Model`.
+        and `states`, shape (n,): as of `AlphabetModel.relevant`.
         """
         of_learned = np.where(states % STATES > 0, before, self.ngrams.matters(before, last))
         found = np.stack([of_learned, last, states])
         fixed, _, _ = _fixed(self.own)
-        kinds = ((models > 0) & (models <= _N_WORDS), models > _N_WORDS)
-        for rows, model in zip(kinds, (fixed[0], fixed[-1]), strict=True):
-            some = model.relevant(before[rows], last[rows], states[rows])
-            found[:, rows] = np.stack(some)
+        for rows, model in ((models == 1, fixed[0]), (models > 1, fixed[-1])):
+            found[:, rows] = np.stack(model.relevant(before[rows], last[rows], states[rows]))
         return found[0], found[1], found[2]
 
     def chances(self, model: int, before: IntArray, last: IntArray, states: IntArray) -> FloatArray:
         """Return the chance of each symbol in some contexts of a model, shape (c, 257)."""
         if model:
             return _fixed(self.own)[0][model - 1].chances(before, last, states)
-        words = _fixed(self.own)[0][:_N_WORDS]
-        start = np.zeros((len(last), N_SYMBOLS))
-        for weight, fixed in zip(
-            (*self.weights[:_N_WORDS], 1.0), (*words, self.characters), strict=True
-        ):
-            begun = weight * fixed.begun(before, last, states)
-            start += begun[:, None] * fixed.chances(before, last, states)
+        words, begun = _fixed(self.own)[0][0], self.characters.begun(before, last, states)
+        of_words = self.weights[0] * np.where(states % STATES > 0, _OTHER_CHARACTER, 1.0)
+        start = of_words[:, None] * words.chances(before, last, states)
+        start += begun[:, None] * self.characters.chances(before, last, states)
         return self.ngrams.chances(before, last, states, utf_8(start, last, states))
 
 
 @cache
-def _fixed(own: str) -> tuple[tuple[Model, ...], FloatArray, FloatArray]:
+def _fixed(own: str) -> tuple[tuple[WordModel | AlphabetModel, ...], FloatArray, FloatArray]:
     """Return the fixed models, their weights before anything was learned, and of characters.
 
-    `weights`, shape (c,). `log_roots`, shape (c - 2, 257): ln of each alphabet's chances where a
+    `weights`, shape (c,). `log_roots`, shape (c - 1, 257): ln of each alphabet's chances where a
     character begins.
     """
     of_alphabets = tuple(map(AlphabetModel, alphabets(own)))
-    models: tuple[Model, ...] = (WordModel(), WordModel(flat=True), *of_alphabets)
-    weights = np.array([_WORDS, _FLAT_WORDS, *(alphabet.weight for alphabet in alphabets(own))])
+    weights = np.array([_WORDS, *(alphabet.weight for alphabet in alphabets(own))])
     log_roots = _log(np.array([model.root for model in of_alphabets]))
-    return models, weights / weights.sum(), log_roots
+    return (WordModel(), *of_alphabets), weights / weights.sum(), log_roots
 
 
 def _blended(weights: FloatArray, own: str) -> AlphabetModel:
     """Return one model of all alphabets, each character as likely as they make it together."""
-    of_each = weights[_N_WORDS:].tolist()
     codes, where, tree = _characters(own)
+    of_each = weights[1:].tolist()
     parts = [
         weight * alphabet.chances for weight, alphabet in zip(of_each, alphabets(own), strict=True)
     ]
@@ -274,17 +218,9 @@ def _characters(own: str) -> tuple[IntArray, IntArray, CharacterTree]:
 def _different(
     before: IntArray, last: IntArray, states: IntArray
 ) -> tuple[tuple[IntArray, IntArray, IntArray], IntArray]:
-    """Return each context once, and which of these each is.
-
-    Sorting numbers is several times as fast as finding their order, so each has its row behind it.
-    """
+    """Return each context once, and which of these each is."""
     codes = (before * (ANYTHING + 1) + last) * N_SYMBOLS * STATES + states
-    in_order = np.sort(codes << _ROW_BITS | np.arange(len(codes)))
-    rows, codes = in_order & ((1 << _ROW_BITS) - 1), in_order >> _ROW_BITS
-    is_first = np.append(True, codes[1:] != codes[:-1])[: len(codes)]
-    where = np.empty(len(rows), dtype=np.int64)
-    where[rows] = np.cumsum(is_first) - 1
-    first = rows[is_first]
+    _, first, where = np.unique(codes, return_index=True, return_inverse=True)
     return (before[first], last[first], states[first]), where
 
 

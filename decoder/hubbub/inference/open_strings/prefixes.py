@@ -20,8 +20,15 @@ from numpy.typing import NDArray
 
 from hubbub.inference.arrays import BoolArray, ByteArray, IntArray, WordArray
 from hubbub.inference.candidates import SHORT, hash_words, short_hash_words
-from hubbub.inference.open_strings.alphabets import ASCII, Alphabet, alphabets
-from hubbub.inference.open_strings.letters import END, SymbolArray, contexts_at, state_after
+from hubbub.inference.open_strings.letters import (
+    ASCII,
+    END,
+    Alphabet,
+    SymbolArray,
+    alphabets,
+    contexts_at,
+    state_after,
+)
 from hubbub.protocol import TERMINATOR
 
 # Beginnings of a script's strings that are few enough to look at all of them, and of ASCII, in

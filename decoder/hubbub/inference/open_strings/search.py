@@ -21,25 +21,19 @@ import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.counts import CohortCounts
-from hubbub.inference.open_strings.endings import Explained, Family, ends_of, learned_suffixes
-from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend, halves
+from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend
 from hubbub.inference.open_strings.mixture import Mixture, UniformModel
 from hubbub.inference.open_strings.prefixes import all_beginnings, unseen
 from hubbub.inference.open_strings.steps import (
-    BLIND_ROOM,
-    FAR_Z,
     LEAST_EXPECTED,
     LEAST_SHARE,
     LOG_ALPHA,
-    MORE_ROOM,
     SATURATION,
     SCATTER,
-    Gaps,
+    Explained,
     RetainedPrefixes,
     StepReports,
     Tests,
-    extended_in_parts,
-    gaps_of,
     step_reports,
     training_weights,
 )
@@ -56,10 +50,22 @@ that need more steps are longer, and more of them begin alike.
 _FIRST_ROOM = 3
 _GLANCE = 0.25  # of the room: a later step looks again where something is missing
 _AGAIN_ROOM = 6
+_MORE_ROOM = 4  # below all gaps
+_LAST_ROOM = 2  # for how strings end, which is looked at once
+_BLIND_ROOM = 10  # where next to nothing was found
 _EVERYWHERE = 0.1  # of all mass
 # Until what is common is in the model, each fit lets rarer ones stand out; where reports are few it
 # fits noise, and would go on.
 _MOST_SCREENINGS = 4
+_BLIND = 0.9  # of the mass unexplained, though it must be there: nothing was found
+# A common prefix without extensions: 4 errors of both shares, of 3,000 prefixes .1 by chance. What
+# is missing may be many rare ones, that can't be found, unless it is half of the share.
+_UNEXPLAINED_Z = 4.0
+_GAP_PART = 0.5
+# Standard errors of a step beyond which what is missing is worth seconds: even half of it is found
+# at every later step, nearly.
+_FAR_Z = 16.0
+_FEW = 20  # gaps, each of which then has a twentieth of a look's room at least
 # Prefixes below which a blind step looks for anything, ten seconds each, one after the other.
 _MOST_BLIND = 2
 # Gaps that are searched one by one, a second or two each, until two running show nothing.
@@ -87,8 +93,6 @@ class FoundPrefixes:
     texts: tuple[bytes, ...]  # with the terminator behind strings that end before the step
     share: FloatArray  # shape (n,)
     std_error: float  # of the share of an absent prefix
-    # The least sum of squared shares of prefixes that weren't found, by the scatter of rows.
-    squares: float
 
     @property
     def noticed(self) -> float:
@@ -96,23 +100,22 @@ class FoundPrefixes:
         return _STRONG_Z * self.std_error
 
     @property
-    def hidden(self) -> float:
-        """The share that the most common prefix that wasn't found has at least.
-
-        The sum of squares is at most the largest share times the sum of all.
-        """
-        error = _STRONG_Z * self.std_error * math.sqrt(1 + len(self.texts))
-        return self.squares / min(self.unexplained + error, 1.0)
-
-    @property
-    def misses_common(self) -> bool:
-        """Whether a prefix is there that would have been noticed, had it been looked for."""
-        return self.hidden > self.noticed
-
-    @property
     def unexplained(self) -> float:
         """The share of all that have none of the prefixes."""
         return max(0.0, 1 - float(self.share.sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Strings that end within a step's length and not within the one before."""
+
+    first: int  # the step's number: reports of that step and all later ones test them
+    texts: list[bytes]  # UTF-8, all different
+    expected: FloatArray  # shape (n,); the share that each is expected to have
+    # Shape (t,); what was expected of all that were looked for, those included that the step's
+    # reports spoke against.
+    tried: FloatArray
+    standing_out: int  # how many are sure (`Explained.sure`) by the step's reports alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,21 @@ class ResidualMass(NamedTuple):
     # Shape (p,); what is left of each parent: the expected share of an unlisted extension over
     # the chance of what it adds.
     worth: FloatArray
+
+
+class Gaps(NamedTuple):
+    """Strong prefixes that go on, and of whose share most or much is missing."""
+
+    # Shape (g,); which prefixes, ascending: the largest, and first those of which most is missing.
+    rows: IntArray
+    missing: FloatArray  # shape (g,); how much of each one's share
+    is_most: BoolArray  # shape (g,); whether that is most of it
+    is_blind: bool  # whether hardly anything was found of what all strong prefixes have
+
+    def largest(self, beyond: float = 0.0) -> IntArray:
+        """Return those of which most is missing, and more than a share, the largest gap first."""
+        some = np.flatnonzero(self.is_most & (self.missing > beyond))
+        return self.rows[some[np.argsort(-self.missing[some], kind="stable")]]
 
 
 class _Step:
@@ -179,17 +197,9 @@ class _Step:
         found = replace(found, parents=of[found.parents])
         self._add(found, chance)
 
-    def backtrack(self, parent: int, room: int, letters: LetterModels) -> None:
-        """Look for the likeliest extensions of one parent, by parts, which bounds the memory."""
-        rows, share = np.array([parent]), self.parents.share[parent]
-        prefix = self.parents.prefixes.take(rows)
-        for found in extended_in_parts(
-            prefix, np.array([share]), self.length, room, letters, self._seen
-        ):
-            below, chance = replace(found, parents=rows[found.parents]), found.expected / share
-            self._note(below, chance)
-            self._screen(below, chance)
-        self._fit()
+    def look_below(self, parent: int, room: int, letters: LetterModels) -> None:
+        """Look for the likeliest extensions of one parent, however little is expected of them."""
+        self.look(np.array([parent]), self.parents.share[[parent]], room, letters, least=0.0)
 
     def exhaustive_search(self, alphabet: str) -> None:
         """Look for every beginning for which there is time, whatever letters are likely."""
@@ -292,28 +302,32 @@ class _Step:
 
     def gaps(self) -> Gaps:
         """Return strong parents of whose share most or much is missing."""
-        fit = self.reports.fit
-        of, shares = self.listed.parents[fit.selected], fit.coefficients[1:]
-        return gaps_of(self.parents, of, shares, self.reports.std_error)
+        fit, parents, std_error = self.reports.fit, self.parents, self.reports.std_error
+        of, n = self.listed.parents[fit.selected], len(parents.prefixes)
+        error = std_error * np.sqrt(1 + np.bincount(of, minlength=n))
+        explained = self.explained()
+        missing, going = parents.share - explained, parents.strong & ~parents.prefixes.whole
+        is_most = missing > _GAP_PART * parents.share
+        rows = np.flatnonzero(
+            going
+            & (missing > _UNEXPLAINED_Z * np.hypot(error, parents.std_error))
+            & (is_most | (missing > _FAR_Z * std_error))
+        )
+        rows = np.sort(rows[np.lexsort((-missing[rows], ~is_most[rows]))[:_FEW]])
+        least = (1 - _BLIND) * float(parents.share[going].sum())
+        is_blind = len(rows) > 0 and float(explained[going].sum()) < least
+        return Gaps(rows, missing[rows], is_most[rows], is_blind)
 
     def family(self, number: int, explained: Explained) -> Family:
         """Return the strings that end within this step, of which its model says so much."""
         whole = self._ends_here(self.listed)
         rows, members = np.flatnonzero(whole), self.reports.fit.selected[explained.sure]
-        listed, stand_out = self.listed.take(rows), self.listed.take(members[whole[members]])
+        listed, left = self.listed.prefixes.take(rows), self.left()
         chance, parents, keys = (np.concatenate(each) for each in zip(*self._whole, strict=True))
-        dropped = unseen(keys, np.sort(listed.prefixes.keys))
-        left = self.left()
+        dropped = unseen(keys, np.sort(listed.keys))
         expected, of_dropped = left.expected[rows], (chance * left.worth[parents])[dropped]
-        return Family(
-            number,
-            listed.prefixes.texts(b""),
-            expected,
-            listed.halves,
-            np.concatenate([expected, of_dropped]),
-            np.concatenate([listed.halves, halves(keys[dropped])]),
-            np.bincount(stand_out.halves, minlength=2),
-        )
+        tried = np.concatenate([expected, of_dropped])
+        return Family(number, listed.texts(b""), expected, tried, int(whole[members].sum()))
 
     def _ends_here(self, found: Extensions) -> BoolArray:
         return found.prefixes.whole & ~found.prefixes.whole_within(self.parents.length)
@@ -367,7 +381,6 @@ class _Step:
             texts=tuple(self.listed.prefixes.take(detected).texts(TERMINATOR)),
             share=self.tests.share[detected],
             std_error=self.reports.std_error,
-            squares=self.reports.squares,
         )
 
     def _shares(self, rows: IntArray) -> FloatArray:
@@ -422,28 +435,16 @@ def propose(
         del step  # what it looked at takes as much memory as what comes next
     progress(n_steps - 1, n_steps)
     reports = step_reports(counts, params, metric_type, n_steps - 1)
-    taught = learned_suffixes(ends_of(survivors, room, letters), survivors, room, letters, reports)
-    ends, explained[n_steps - 1] = taught.strings, taught.explained
-    families.append(
-        Family(
-            n_steps - 1,
-            ends.prefixes.texts(b""),
-            ends.expected,
-            ends.halves,
-            np.concatenate([ends.expected, taught.dropped.expected]),
-            np.concatenate([ends.halves, taught.dropped.halves]),
-            taught.standing_out,
-        )
-    )
-    return Proposals(tuple(families), explained, tuple(found))
+    ends = ends_of(survivors, _LAST_ROOM * room, letters)
+    family, explained[n_steps - 1] = last_family(ends, reports, n_steps - 1, survivors.length)
+    return Proposals((*families, family), explained, tuple(found))
 
 
 def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
     """Look for the extensions that are expected, then for those that must be missing.
 
-    The first step sets out from nothing, so it is gone over once more, and whatever was learned if
-    a common prefix is still missing. Then common prefixes whose extensions are known leave room to
-    those of which they are missing.
+    The first step sets out from nothing, so it is gone over once more. Then common prefixes whose
+    extensions are known leave room to those of which they are missing.
     """
     everyone, shares = np.arange(len(step.parents.prefixes)), step.parents.worth
     step.look(everyone, shares, room if first else int(_GLANCE * room), letters)
@@ -452,26 +453,24 @@ def _search(step: _Step, room: int, letters: Mixture, *, first: bool) -> None:
     if first:
         step.look(everyone, shares, _FIRST_ROOM * room, step.learned(letters))
     if step.reports.scatter > SCATTER or step.gaps().is_blind:
-        step.look(everyone, shares, MORE_ROOM * room, step.learned(letters))
+        step.look(everyone, shares, _MORE_ROOM * room, step.learned(letters))
     if step.gaps().is_blind:
         _look_for_the_unfamiliar(step, room)
-    of_again = (BLIND_ROOM if first else _AGAIN_ROOM) * room
+    of_again = (_BLIND_ROOM if first else _AGAIN_ROOM) * room
     step.look(everyone, step.remaining(), of_again, step.learned(letters))
-    if not step.parents.length and step.found().misses_common:
-        step.backtrack(0, BLIND_ROOM * room, letters.unlearned())
     gaps = step.gaps()
     if len(gaps.rows):
         least = _GAP_LEAST * LEAST_EXPECTED
-        step.look(gaps.rows, gaps.missing, MORE_ROOM * room, _unfamiliar(step), least)
+        step.look(gaps.rows, gaps.missing, _MORE_ROOM * room, _unfamiliar(step), least)
         _look_far_below_each(step, room, letters.unlearned())
 
 
 def _look_far_below_each(step: _Step, room: int, letters: LetterModels) -> None:
     """Look below one gap after the other, as a search below that prefix alone would."""
     fruitless = 0
-    for row in step.gaps().largest(FAR_Z * step.reports.std_error)[:_MOST_FAR].tolist():
+    for row in step.gaps().largest(_FAR_Z * step.reports.std_error)[:_MOST_FAR].tolist():
         known = step.n_found_below(row)
-        step.backtrack(row, _FAR_ROOM * room, letters)
+        step.look_below(row, _FAR_ROOM * room, letters)
         fruitless = 0 if step.n_found_below(row) > known else fruitless + 1
         if fruitless == _MOST_FRUITLESS:
             return
@@ -486,13 +485,59 @@ def _look_for_the_unfamiliar(step: _Step, room: int) -> None:
     strong = np.flatnonzero(step.parents.strong)
     gaps = step.gaps()
     for row in gaps.largest()[:_MOST_BLIND].tolist():
-        step.backtrack(row, BLIND_ROOM * room, _unfamiliar(step))
+        step.look_below(row, _BLIND_ROOM * room, _unfamiliar(step))
         found = step.listed.prefixes.take(step.reports.fit.selected)
         if len(found):
             shares = step.remaining()[strong]
-            step.look(strong, shares, MORE_ROOM * room, UniformModel(found), least=0.0)
+            step.look(strong, shares, _MORE_ROOM * room, UniformModel(found), least=0.0)
             return
 
 
 def _unfamiliar(step: _Step) -> UniformModel:
     return UniformModel(step.parents.prefixes.take(np.flatnonzero(step.parents.strong)))
+
+
+LONGEST_END = 64
+"""How many bytes longer than the last prefix a string may be."""
+
+_UNFAMILIAR_WORTH = 0.25  # of what an end has that was expected
+
+
+def ends_of(survivors: RetainedPrefixes, room: int, letters: Mixture) -> Extensions:
+    """Return whole strings that begin with what was found, by what was learned.
+
+    That misleads where few prefixes taught it, so those that are beyond doubt are also extended by
+    anything unfamiliar.
+
+    `survivors`: the prefixes that were found last. `room`: about how many strings to list of either
+    kind.
+    """
+    length, least = survivors.length + LONGEST_END, LEAST_EXPECTED * survivors.std_error
+    ends = extend(
+        survivors.prefixes, survivors.worth, length, room, letters, least=least, whole=True
+    )
+    strong = np.flatnonzero(survivors.strong)
+    prefixes, worth = survivors.prefixes.take(strong), survivors.worth[strong]
+    seen = np.sort(ends.prefixes.keys, kind="stable")
+    others = extend(prefixes, worth, length, room, UniformModel(prefixes), seen, whole=True)
+    return ends.joined(replace(others, expected=_UNFAMILIAR_WORTH * others.expected))
+
+
+def last_family(
+    ends: Extensions, reports: StepReports, number: int, begin: int
+) -> tuple[Family, Explained]:
+    """Return the strings that go on after the last prefix, and a model of the last step's reports.
+
+    `ends`: whole strings, and what is expected of each. `number`: of the last step. `begin`: the
+    length of prefixes before it.
+    """
+    words = ends.prefixes.hash_words(b"")
+    kept = reports.screened(words, ends.expected)
+    mean = float(np.minimum(ends.expected, reports.saturation).mean())
+    fitted, _ = reports.fitted(words[kept], ends.expected[kept], mean, float(len(ends)))
+    found = ends.prefixes.take(kept[fitted.fit.selected])
+    explained = Explained(fitted, found.sizes)
+    goes_on = ends.take(np.flatnonzero(~ends.prefixes.whole_within(begin)))
+    standing_out = int(np.count_nonzero(~found.whole_within(begin)[explained.sure]))
+    texts, expected = goes_on.prefixes.texts(b""), goes_on.expected
+    return Family(number, texts, expected, expected, standing_out), explained

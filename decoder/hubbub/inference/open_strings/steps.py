@@ -3,27 +3,31 @@
 The prefixes that are detected are in the model together; every other gets the share that it would
 have if it alone were added. Of a long list most are dropped after a look at half of the
 cohorts. It steers where to look next; of what is published only what is beyond doubt here is taken
-out (`families.Explained`).
+out (`Explained`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, sparse
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix, WordArray
 from hubbub.inference.candidates import Candidates, make_design, of_words, unnamed
 from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend
-from hubbub.inference.open_strings.prefixes import KeyArray, Prefixes
+from hubbub.inference.open_strings.prefixes import Prefixes
 from hubbub.inference.regression.estimates import bounded_scores
-from hubbub.inference.regression.model import Fit, ModelTerms, fit_members, reports_by_row
+from hubbub.inference.regression.model import (
+    Fit,
+    ModelTerms,
+    fit_members,
+    reports_by_row,
+    weighted_gram,
+)
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import Correction, log_q_values
@@ -41,8 +45,12 @@ _FITS = 4
 _STILL_GROWING = 1.05
 # A fit takes the time of its members' square times the rows.
 _MOST_MEMBERS = 1_000
-# Beyond which chance goes with a probability of 3e-7.
-_SURE_ERRORS = 5.0
+# When strings are tested, others count as known from 3 standard errors on: weaker ones hardly
+# scatter anything, and where reports are few, hundreds of them fit noise alone.
+_SURE_Z = 3.0
+# Rows for each, so that what they take up of the noise, and of a tested string, is at most a
+# fiftieth: errors are 1% too small then.
+_ROWS_EACH = 50
 SCATTER = 1.15
 """Rows that scatter 15% more than sampling explains mean that something is missing, since chance
 makes it less than a percent or two.
@@ -161,26 +169,6 @@ class StepReports:
         return Tests(share, weighted, log_q)
 
     @property
-    def squares(self) -> float:
-        """Return what the squared shares of prefixes that aren't in the model add up to, at least.
-
-        Such a prefix adds its share to one row of each cohort, so to the mean squared residual of
-        rows what sampling doesn't. What chance may add is taken off.
-        """
-        fit, reports = self.fit, reports_by_row(self.bits)
-        full = reports > 0
-        rates, residuals, reports = self.bits.rate.ravel()[full], fit.residuals[full], reports[full]
-        of_one = variance_of_one(rates - residuals, self.params)
-        sampling, gain = of_one / reports, self.params.q_star - self.params.p_star
-        # A binomial number of variance n v has the fourth cumulant n v (1 - 6 v).
-        fourth = of_one * (1 / gain**2 - 6 * of_one) / reports**3
-        free = 1 - (1 + len(fit.selected)) / len(sampling)
-        excess = float(np.sum(residuals**2 - free * sampling))
-        cross = 4 * max(excess, 0.0) * float(sampling.mean())  # noise times shares
-        error = math.sqrt(float(np.sum(2 * sampling**2 + fourth)) + cross)
-        return max(excess - _SURE_ERRORS * error, 0.0) * self.params.k / len(sampling)
-
-    @property
     def scatter(self) -> float:
         """How many times as much rows scatter as sampling explains."""
         return self.std_error / self.sampling_error
@@ -191,6 +179,40 @@ class StepReports:
     def _information(self) -> float:
         by_cohort = self.fit.weights.reshape(self.params.m, self.params.k).mean(axis=1)
         return float(by_cohort.sum()) * (1 - 1 / self.params.k)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A step's reports and the members of its model."""
+
+    reports: StepReports  # the step's, and the model
+    sizes: IntArray  # shape (a,); how many bytes each of its members has before its string's end
+
+    @property
+    def sure(self) -> IntArray:
+        """Members that hardly are noise, ascending: as many as the rows can carry."""
+        fit = self.reports.fit
+        z = fit.coefficients[1:] / np.sqrt(np.diag(fit.covariance)[1:])
+        most = self.reports.bits.rate.size // _ROWS_EACH
+        strongest = np.argsort(-z, kind="stable")[:most]
+        return np.sort(strongest[z[strongest] > _SURE_Z])
+
+    def other_rates(self, least: int, below: int) -> FloatArray:
+        """Return the rates of sure members but those of so many bytes, as fitted without these.
+
+        While a string is tested the others' shares must not come from a model that holds it: its
+        noise would be its own alone there. So they are fitted again, to rates in which it is one
+        of those that nothing explains.
+
+        Returns an array of shape (m, k).
+        """
+        fit, rates, sure = self.reports.fit, self.reports.bits.rate, self.sure
+        others = sure[(self.sizes[sure] < least) | (self.sizes[sure] >= below)]
+        basis = SparseMatrix(fit.basis[np.append(0, 1 + others)])
+        gram = weighted_gram(basis, SparseMatrix(basis.T), fit.weights)
+        sums = np.asarray(basis @ (fit.weights * rates.ravel()))
+        shares = linalg.solve(gram, sums, assume_a="pos")
+        return np.asarray(basis[1:].T @ shares[1:]).reshape(rates.shape)
 
 
 def step_reports(
@@ -251,8 +273,6 @@ LEAST_SHARE = 0.3
 """Standard errors that a prefix has at least, and leaves to others: an estimate below counts as
 one at 0.
 """
-FEW = 20
-"""Prefixes, each of which then has a twentieth of a look's room at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,82 +338,3 @@ def training_weights(expected: FloatArray) -> FloatArray:
     """
     total, squares = float(expected.sum()), float(expected @ expected)
     return expected * (total / squares) if squares > 0 else expected
-
-
-FAR_Z = 16.0
-"""Standard errors of a step beyond which what is missing is worth seconds: even half of it is found
-at every later step, nearly.
-"""
-MORE_ROOM = 4
-"""Times the room that is looked at below all gaps."""
-BLIND_ROOM = 10
-"""Times the room that is looked at where next to nothing was found."""
-_BLIND = 0.9  # of the mass unexplained, though it must be there: nothing was found
-# A common prefix without extensions: 4 errors of both shares, of 3,000 prefixes .1 by chance. What
-# is missing may be many rare ones, that can't be found, unless it is half of the share.
-_UNEXPLAINED_Z = 4.0
-_GAP_PART = 0.5
-# Each part takes no more memory than another look.
-_PARTS = 3
-
-
-class Gaps(NamedTuple):
-    """Strong prefixes that go on, and of whose share most or much is missing."""
-
-    # Shape (g,); which prefixes, ascending: the largest, and first those of which most is missing.
-    rows: IntArray
-    missing: FloatArray  # shape (g,); how much of each one's share
-    is_most: BoolArray  # shape (g,); whether that is most of it
-    is_blind: bool  # whether hardly anything was found of what all strong prefixes have
-
-    def largest(self, beyond: float = 0.0) -> IntArray:
-        """Return those of which most is missing, and more than a share, the largest gap first."""
-        some = np.flatnonzero(self.is_most & (self.missing > beyond))
-        return self.rows[some[np.argsort(-self.missing[some], kind="stable")]]
-
-
-def gaps_of(parents: RetainedPrefixes, of: IntArray, shares: FloatArray, std_error: float) -> Gaps:
-    """Return the gaps that some extensions leave.
-
-    `parents`: the prefixes, n of them. `of`, shape (e,): whose extension each is that was found.
-    `shares`, shape (e,): of these. `std_error`: of each.
-    """
-    n = len(parents.prefixes)
-    error = std_error * np.sqrt(1 + np.bincount(of, minlength=n))
-    explained = np.bincount(of, shares, n).astype(np.float64)
-    missing, going = parents.share - explained, parents.strong & ~parents.prefixes.whole
-    is_most = missing > _GAP_PART * parents.share
-    rows = np.flatnonzero(
-        going
-        & (missing > _UNEXPLAINED_Z * np.hypot(error, parents.std_error))
-        & (is_most | (missing > FAR_Z * std_error))
-    )
-    rows = np.sort(rows[np.lexsort((-missing[rows], ~is_most[rows]))[:FEW]])
-    least = (1 - _BLIND) * float(parents.share[going].sum())
-    is_blind = len(rows) > 0 and float(explained[going].sum()) < least
-    return Gaps(rows, missing[rows], is_most[rows], is_blind)
-
-
-def extended_in_parts(
-    prefixes: Prefixes,
-    shares: FloatArray,
-    length: int,
-    room: int,
-    letters: LetterModels,
-    seen: KeyArray | None = None,
-    *,
-    whole: bool = False,
-) -> Iterator[Extensions]:
-    """Extend prefixes as `extend` does, a part of the extensions after the other.
-
-    `prefixes` and `shares` and `length` and `room` and `letters` and `seen` and `whole`: as
-    `extend` has them.
-    """
-    begun = extend(prefixes, shares, prefixes.length + 1, room, letters)
-    for part in range(_PARTS):
-        some = begun.take(np.arange(part, len(begun), _PARTS))
-        if len(some):
-            found = extend(
-                some.prefixes, some.expected, length, room // _PARTS, letters, seen, whole=whole
-            )
-            yield Extensions(found.prefixes, some.parents[found.parents], found.expected)
