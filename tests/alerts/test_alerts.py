@@ -72,11 +72,11 @@ def test_alert_fires_at_its_fault_and_no_other_does(tmp_path, alert):
     assert firing(tmp_path, FAULTS[alert]) == {alert}
 
 
-def test_nothing_arrives_is_told_hours_after_a_start(tmp_path):
+def test_nothing_arrives_is_reported_hours_after_a_start(tmp_path):
     assert firing(tmp_path, FAULTS["HubbubNothingArrives"], 3) == {"HubbubNothingArrives"}
 
 
-def test_nothing_arrives_is_told_after_a_restart(tmp_path):
+def test_nothing_arrives_is_reported_after_a_restart(tmp_path):
     faults = dict.fromkeys(FAULTS["HubbubNothingArrives"], f"0+1000x12 0x{_STEPS} 0x")
     assert firing(tmp_path, faults, 3) == set()
     assert firing(tmp_path, faults, 5) == {"HubbubNothingArrives"}

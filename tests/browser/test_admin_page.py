@@ -90,7 +90,7 @@ def test_person_sees_the_numbers_of_what_was_stored(chromium, history):
         expect(answers.get_by_role("row", name=re.compile("^400 malformed 1$"))).to_be_visible()
 
 
-def test_person_is_told_what_to_look_at(chromium, history):
+def test_the_page_names_what_to_look_at(chromium, history):
     with opened(chromium, history.admin) as watched:
         verdict = watched.page.get_by_role("status")
         expect(verdict).to_contain_text("To look at")

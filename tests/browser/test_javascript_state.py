@@ -220,7 +220,7 @@ def test_a_worker_and_its_page_are_one_client(profile, server):
     assert len({report["cohort"] for report in server.reports("page")}) == 1
 
 
-def test_what_one_tab_forgets_is_gone_in_indexeddb_too(profile, server):
+def test_forgetting_in_one_tab_clears_indexeddb_too(profile, server):
     page = open_page(profile, server)
     script = f"await (async () => {{ {RECORD} }})();"
     words = run(page, "IndexedDB", f"{script} return start().forget();")
@@ -232,7 +232,7 @@ def test_what_one_tab_forgets_is_gone_in_indexeddb_too(profile, server):
 @pytest.mark.parametrize(
     ("path", "kind"), [("moved", "redirect"), ("wrong", "status")], ids=["redirect", "404"]
 )
-def test_a_redirect_and_a_wrong_address_are_told(path, kind, profile, server):
+def test_a_redirect_and_a_wrong_address_are_reported(path, kind, profile, server):
     page = open_page(profile, server)
     script = (
         f'const t = start({{ endpoint: location.origin + "/{path}", log() {{}} }});'

@@ -205,7 +205,7 @@ def test_refused_upload_is_an_error_that_says_why(deployment):
         upload(make_metric("startpage", params=LOOSE), deployment.collector.url)
 
 
-def test_upload_to_nobody_is_an_error():
+def test_upload_without_a_server_is_an_error():
     with pytest.raises(UploadError, match=r"127\.0\.0\.1:9"):
         upload(make_metric(params=LOOSE), "http://127.0.0.1:9")
 

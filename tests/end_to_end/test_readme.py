@@ -77,7 +77,7 @@ def test_client_example_collector_and_decoder_work_together(readme, folder):
     assert lines[1].startswith("search.example.org,")
 
 
-def test_what_guides_record_is_what_its_registry_takes(guides, folder):
+def test_guides_record_values_that_their_registry_accepts(guides, folder):
     calls = [ast.parse(line.strip()) for line in guides.splitlines() if "telemetry.record(" in line]
     telemetry = RecordingTelemetry(folder / "metrics.toml")
     for call in calls:

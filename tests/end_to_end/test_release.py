@@ -158,14 +158,14 @@ def test_releases_are_written_in_every_form(run, folder):
     )
 
 
-def test_what_could_not_be_written_is_not_paid(run):
+def test_unwritten_releases_are_not_charged(run):
     init(run)
     for place, code in (("nowhere/r.csv", 1), ("r.txt", 2)):
         run("count", "--ledger", "l.db", "--epsilon", "1", "--output", place, code=code)
     assert "spent        epsilon 0 " in run("ledger", "l.db").output
 
 
-def test_what_was_paid_for_is_shown_though_a_file_can_not_be_written(run):
+def test_paid_releases_are_shown_even_if_a_file_cannot_be_written(run):
     init(run)
     result = run("count", "--ledger", "l.db", "--epsilon", "1", "--output", "/proc/r.csv", code=1)
     assert "The number of rows is about" in result.stdout
@@ -236,7 +236,7 @@ def test_candidates_that_are_refused_leave_no_ledger(run):
         ([*MINE, "mine:no", "--range", "0:1", *ASK], 1, "there is no no in mine"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line_and_costs_nothing(run, arguments, code, reason):
+def test_mistakes_get_one_line_and_cost_nothing(run, arguments, code, reason):
     init(run)
     result = run(*arguments, code=code)
     assert reason in " ".join(result.output.split())

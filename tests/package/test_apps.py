@@ -92,7 +92,7 @@ def test_bundle_for_browsers_records_and_delivers(package, project, tmp_path):
         assert_delivered_one_report(run(NODE, *flags, "bundle.mjs", folder=tmp_path), server)
 
 
-def test_what_browsers_load_uses_no_name_of_node(package):
+def test_browser_files_use_no_node_names(package):
     """Compiled without Node's types, every name must be one that browsers have."""
     package.run_tool(".bin/tsc", "--project", "tsconfig.browser.json")
 

@@ -31,7 +31,7 @@ def test_license_is_that_of_the_project(package):
     assert read(package)["LICENSE"] == (ROOT / "LICENSE").read_bytes()
 
 
-def test_no_file_tells_where_it_was_made(package):
+def test_no_file_shows_where_it_was_made(package):
     contents = read(package)
     assert set(contents) == package.files
     here = str(ROOT).encode()

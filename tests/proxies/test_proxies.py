@@ -105,7 +105,7 @@ def test_many_slow_clients_are_served(proxy, tmp_path):
     assert stored_count(tmp_path / "hubbub.db") == 3 * AT_ONCE
 
 
-def test_what_a_proxy_writes_has_no_address(proxy, collector):
+def test_proxy_logs_have_no_address(proxy, collector):
     """Not of a request that went well, one too large, no TLS, nor one that finds no collector."""
     bodies = [FORMS[COMPACT](make_batch()), b"x" * (LARGEST + 1), FORMS[COMPACT](make_batch())]
     for body, expected in zip(bodies, ({201}, REFUSED, NOBODY), strict=True):

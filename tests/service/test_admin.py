@@ -138,7 +138,7 @@ def test_answers_are_kept_to_the_reader(empty):
     assert empty.ask("/nothing").headers.get_content_type() == "application/problem+json"
 
 
-def test_free_space_is_told_to_operators(empty):
+def test_free_space_is_published(empty):
     wait_until(lambda: empty.ask("/status.json").json["stored_at"] is not None)
     free = empty.ask("/status.json").json["store_free_bytes"]
     assert free > 0

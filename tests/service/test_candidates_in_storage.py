@@ -88,7 +88,7 @@ def test_googles_files_are_read_from_storage(tmp_path, s3):
     assert found[0] == found[1]
 
 
-def test_a_list_that_cannot_be_read_is_told(lists, through_proxy):
+def test_a_list_that_cannot_be_read_is_reported(lists, through_proxy):
     del lists
     with pytest.raises(CandidateError, match="no such object; expected a file or pipe"):
         read_list(f"{PLACE}/none.txt")

@@ -235,7 +235,7 @@ def test_wide_reports_arrive_in_batches_that_a_collector_takes(tmp_path):
     assert len(server.received) > 1
 
 
-def test_what_is_recorded_while_the_state_is_closed_by_a_fork_is_kept(tmp_path):
+def test_recordings_while_a_fork_closes_the_state_are_kept(tmp_path):
     script = """
 telemetry = open_telemetry()
 ended = threading.Event()

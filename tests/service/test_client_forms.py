@@ -56,7 +56,7 @@ def test_batches_are_compact_and_contain_the_reports_that_are_on_disk(tmp_path):
 
 
 @pytest.mark.parametrize("status", [400, 403, 406, 415])
-def test_what_does_not_understand_the_form_gets_the_batch_at_once_as_json(tmp_path, status):
+def test_servers_without_the_compact_form_get_json_at_once(tmp_path, status):
     """As an older collector, or a firewall before one, would answer."""
     answers = [Answer(status)]
     with (

@@ -80,7 +80,7 @@ def record(
 
 
 @pytest.mark.usefixtures("clock")
-def test_what_is_stored_is_what_is_reported(tmp_path, server):
+def test_stored_bits_have_the_reported_distribution(tmp_path, server):
     record(tmp_path, server, "a", "b")
     with closing(sqlite3.connect(tmp_path / "client.db")) as connection:
         ((cohort, bits),) = connection.execute("SELECT cohort, bits FROM memory").fetchall()
@@ -88,7 +88,7 @@ def test_what_is_stored_is_what_is_reported(tmp_path, server):
     assert answers(server.reports) == [(cohort, tuple(lanes))] * 2
 
 
-def test_each_period_draws_its_answer_and_its_cohort_anew(tmp_path, server, clock):
+def test_each_period_draws_its_answer_and_its_cohort_again(tmp_path, server, clock):
     """With k = 8 and 2 cohorts an answer is the last one's with probability 1/2 * .63**8 or less;
     20 in a row with probability below 1e-30."""
     one_report = make_registry(
@@ -286,7 +286,7 @@ def test_nothing_of_a_one_time_answer_is_kept(tmp_path, f):
         assert connection.execute("SELECT answer FROM answers").fetchall() == [(b"",)]
 
 
-def test_budget_that_is_introduced_later_silences_nobody_for_its_changes(tmp_path):
+def test_a_later_budget_silences_no_changed_value(tmp_path):
     before = make_registry(make_metric("page"))
     after = make_registry(
         make_metric("page"), make_metric("other"), lifetime_epsilon=3 * make_metric().price

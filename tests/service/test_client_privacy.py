@@ -93,7 +93,7 @@ def test_preview_spends_nothing_and_sends_nothing(tmp_path):
     assert telemetry.status().recorded == 0
 
 
-def test_preview_tells_epsilon_and_why_it_would_be_refused(tmp_path):
+def test_preview_shows_epsilon_and_why_it_would_be_refused(tmp_path):
     telemetry = Telemetry(make_registry(make_metric(max_values=1)), NOWHERE, tmp_path)
     telemetry.record("homepage", "one")
     stale = telemetry.preview("homepage", "two")

@@ -49,7 +49,7 @@ print(time.monotonic())
     assert ended.farewell_seconds < 2 + SLACK
 
 
-def test_app_ends_in_time_when_nobody_answers_and_its_reports_arrive_at_the_next_start(tmp_path):
+def test_app_ends_in_time_without_an_answer_and_delivers_at_the_next_start(tmp_path):
     gate = Gate()
     script = """
 telemetry = open_telemetry()
@@ -198,9 +198,7 @@ threading.Thread(target=work, args=(open_telemetry(),)).start()
 
 
 @pytest.mark.parametrize("moment", _LATE)
-def test_what_is_recorded_while_python_ends_is_sent_then_or_at_the_next_start(
-    tmp_path, monkeypatch, moment
-):
+def test_recordings_at_exit_are_sent_then_or_at_the_next_start(tmp_path, monkeypatch, moment):
     monkeypatch.setenv("PYTHONDEVMODE", "1")
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     with scripted_server() as server:

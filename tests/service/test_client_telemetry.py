@@ -57,7 +57,7 @@ def test_oldest_report_goes_when_the_disk_is_full(tmp_path):
     assert status.waiting >= 30
 
 
-def test_what_is_left_on_disk_is_told_after_closing(tmp_path):
+def test_closing_reports_what_is_left_on_disk(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     for _ in range(3):
         telemetry.record("homepage", "x")
@@ -143,7 +143,7 @@ def test_closed_client_drops_and_counts(tmp_path):
     assert telemetry.status().dropped == {"closed": 1}
 
 
-def test_what_was_left_on_disk_arrives_after_the_next_start(tmp_path):
+def test_reports_left_on_disk_arrive_after_the_next_start(tmp_path):
     with scripted_server(lambda n: Answer(503 if n == 0 else 201)) as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path)
         for _ in range(5):
@@ -159,7 +159,7 @@ def test_what_was_left_on_disk_arrives_after_the_next_start(tmp_path):
     assert len(first["reports"]) == 5
 
 
-def test_what_was_left_for_another_collector_is_not_sent_to_this_one(tmp_path):
+def test_reports_for_another_collector_are_not_sent_to_this_one(tmp_path):
     with scripted_server(lambda _: Answer(503)) as old, scripted_server() as new:
         with Telemetry(make_registry(), old.url, tmp_path) as telemetry:
             telemetry.record("homepage", "x")
@@ -383,7 +383,7 @@ def test_threads_lose_nothing_between_them(tmp_path):
         (422, "refused by the collector", ""),
     ],
 )
-def test_last_error_tells_why_a_batch_was_refused(tmp_path, caplog, status, reason, detail):
+def test_last_error_gives_the_reason_of_a_refusal(tmp_path, caplog, status, reason, detail):
     with (
         caplog.at_level(logging.DEBUG, "hubbub.client"),
         scripted_server(lambda _: Answer(status)) as server,
@@ -421,7 +421,7 @@ def record(telemetry: Telemetry, count: int) -> None:
         telemetry.record("homepage", "x")
 
 
-def test_what_is_recorded_is_delivered(tmp_path):
+def test_recordings_are_delivered(tmp_path):
     with scripted_server() as server, Telemetry(make_registry(), server.url, tmp_path) as telemetry:
         for number in range(250):
             telemetry.record("homepage", f"https://example.com/{number % 5}")
@@ -446,7 +446,7 @@ def test_batch_keeps_its_id_through_every_retry(tmp_path):
     assert len({request.body for request in server.received}) == 1
 
 
-def test_ingest_key_goes_with_each_batch_and_is_said_nowhere(tmp_path, caplog):
+def test_the_ingest_key_goes_with_each_batch_and_appears_nowhere_else(tmp_path, caplog):
     key = "hub_ingest_zaphod"
     with (
         scripted_server(lambda _: Answer(401)) as server,

@@ -412,21 +412,21 @@ def test_certificate_of_another_host_is_not_trusted():
     assert "certificate is not valid for '127.0.0.1'" in error.detail
 
 
-def test_server_without_tls_is_told_as_that():
+def test_a_server_without_tls_is_named_as_such():
     with blunt_port(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
         error = error_of(HttpSender(f"https://127.0.0.1:{port}").send(BATCH))
     assert error[:3] == ("TLS", "wrong version number", None)
 
 
 @pytest.mark.parametrize("host", ["hubbub.invalid", "a..b", "x" * 70 + ".invalid"])
-def test_name_that_does_not_exist_is_told_as_that(host):
+def test_a_host_name_that_does_not_exist_is_named(host):
     for scheme in ("http", "https"):
         error = error_of(HttpSender(f"{scheme}://{host}").send(BATCH))
         assert (error.kind, error.status) == ("DNS", None)
         assert error.detail
 
 
-def test_nobody_listening_means_try_again():
+def test_a_refused_connection_means_try_again():
     with unreachable_port() as port:
         error = error_of(HttpSender(f"http://127.0.0.1:{port}").send(BATCH))
     assert error[:3] == ("connection", "Connection refused", None)

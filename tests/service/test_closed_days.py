@@ -20,9 +20,7 @@ _OFTEN = ["--upkeep-seconds", "0.1"]
 
 
 @pytest.mark.long
-def test_batches_of_closed_days_are_known_while_ids_are_sorted_and_whoever_sorts_them_is_killed(
-    metrics_file, any_store_url
-):
+def test_batches_of_closed_days_are_known_while_sorting_is_killed(metrics_file, any_store_url):
     """By the collector itself, by the one in its place, and by one that shares a PostgreSQL."""
     batches = [make_batch() for _ in range(2 * _DAYS)]
     asyncio.run(_store_on_days(any_store_url, batches))

@@ -61,9 +61,7 @@ def test_admin_token_is_told_from_a_key():
     assert tomllib.loads(lines)["admin_tokens"].keys() == {"main"}
 
 
-def test_only_who_has_a_key_can_send_and_two_are_good_at_once(
-    metrics_file, database, tmp_path, capfd
-):
+def test_a_key_is_needed_and_two_work_at_once(metrics_file, database, tmp_path, capfd):
     old, old_lines = new_key("--name", "old")
     new, new_lines = new_key("--name", "new")
     expired, expired_lines = new_key("--name", "expired", "--expires", "2020-01-01")
@@ -90,7 +88,7 @@ def test_only_who_has_a_key_can_send_and_two_are_good_at_once(
         assert key[11:] not in said
 
 
-def test_what_the_service_says_is_json_without_times(metrics_file, database, capfd):
+def test_logs_are_json_without_times(metrics_file, database, capfd):
     capfd.readouterr()
     with forked_collector(metrics_file, database, ["--log-level", "debug"]) as collector:
         assert post(collector.url, make_batch()).status == 201

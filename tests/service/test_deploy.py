@@ -84,7 +84,7 @@ def test_pod_answers_its_probes_and_takes_reports(from_pod):
     assert _post(from_pod).status == 201
 
 
-def test_alerts_are_about_what_a_pod_tells_prometheus(from_pod):
+def test_alerts_use_the_series_that_pods_publish(from_pod):
     """Before the first report, so that none of them waits for a series that only a fault makes."""
     admin, bearer = from_pod.read_admin_url(), {"Authorization": f"Bearer {_TOKEN}"}
 
@@ -98,7 +98,7 @@ def test_alerts_are_about_what_a_pod_tells_prometheus(from_pod):
     assert {each.partition("{")[0] for each in missing} <= absent
 
 
-def test_health_check_of_the_image_tells_a_live_collector_from_none(metrics_file, database):
+def test_health_check_of_the_image_notices_a_dead_collector(metrics_file, database):
     (check,) = [i.command for i in dockerfile() if i.word == "HEALTHCHECK"]
     with forked_collector(metrics_file, database, ["--probe-port", "0"]) as collector:
         address = urlsplit(collector.read_probe_url()).netloc

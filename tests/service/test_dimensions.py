@@ -38,7 +38,7 @@ def _shares(estimates) -> dict[tuple[str, str], float]:
     return {(platform, category): round(share, 6) for platform, category, share in rows}
 
 
-def test_what_apps_tell_of_themselves_is_decoded_apart(registry, database, tmp_path):
+def test_dimensions_are_decoded_apart(registry, database, tmp_path):
     with forked_collector(registry, database) as collector:
         for number in range(3 * _CLIENTS):
             platform = ("mac", "linux", "beos")[number % 3]
@@ -68,7 +68,7 @@ def test_what_apps_tell_of_themselves_is_decoded_apart(registry, database, tmp_p
     assert _shares(decode_metric("crash", store=f"parquet:{out}", **options)) == expected
 
 
-def test_author_is_told_of_a_mistyped_value(registry, tmp_path):
+def test_mistyped_values_raise_in_development(registry, tmp_path):
     with pytest.raises(MetricError, match=r"dimensions\.platform = 'Mac': must be mac, linux"):
         Telemetry(
             registry, "http://127.0.0.1:9", tmp_path, dimensions={"platform": "Mac"},

@@ -98,7 +98,7 @@ def out(filled) -> Path:
     return filled.folder / "out"
 
 
-def test_export_tells_what_it_wrote(filled, tmp_path):
+def test_export_lists_what_it_wrote(filled, tmp_path):
     said = collector("export", "--store", filled.store, "--to", tmp_path, "--until", DAYS[0])
     [path] = tmp_path.glob(f"metric=homepage/version=1/day={DAYS[0]}/part-*.parquet")
     assert said.splitlines() == [
@@ -217,7 +217,7 @@ def test_google_reports_are_imported_and_counted(filled, tmp_path):
         (("export", "--to", "new", "--store", "sqlite:///absent.db"), "absent.db"),
     ],
 )
-def test_what_can_not_be_done_is_told_in_a_line(filled, tmp_path, monkeypatch, arguments, message):
+def test_impossible_requests_get_one_line(filled, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.csv").write_text("cohort,irr\n1,0101\n", encoding="utf-8")
     command = [arguments[0], "--store", filled.store, *arguments[1:]]
@@ -232,7 +232,7 @@ def test_what_can_not_be_done_is_told_in_a_line(filled, tmp_path, monkeypatch, a
 
 
 @pytest.mark.parametrize("module", ["collector", "decoder"])
-def test_missing_pyarrow_is_told_with_the_extra_that_brings_it(filled, out, module):
+def test_missing_pyarrow_is_reported_with_the_extra_that_brings_it(filled, out, module):
     arguments = {
         "collector": ["export", "--store", filled.store, "--to", str(filled.folder / "none")],
         "decoder": [

@@ -62,9 +62,7 @@ def test_readyz_says_that_the_store_refuses_until_it_is_worth_another_try(metric
         assert post(collector.url, make_batch()).status == 201
 
 
-def test_folder_that_vanishes_for_a_while_is_told_by_readyz_and_nothing_is_lost(
-    alone, store_folder
-):
+def test_a_folder_that_vanishes_for_a_while_fails_readyz_and_nothing_is_lost(alone, store_folder):
     accounts = Accounts()
     elsewhere = store_folder.with_name("elsewhere")
     with Load(alone.url, accounts, connections=4) as load:

@@ -43,9 +43,7 @@ def test_killed_worker_is_replaced_and_nothing_is_lost_or_doubled(metrics_file, 
 
 
 @pytest.mark.long
-def test_stopped_worker_is_replaced_and_whoever_was_connected_to_it_is_let_go(
-    metrics_file, sqlite_url
-):
+def test_a_stopped_worker_is_replaced_and_its_connections_are_closed(metrics_file, sqlite_url):
     with _collector_under_load(metrics_file, sqlite_url) as (collector, load, accounts):
         load.wait_for(_BATCHES)
         before = set(workers_of(collector))

@@ -59,7 +59,7 @@ def test_probes_need_no_key(guarded):
         assert send(guarded.url, "GET", path).status == 200
 
 
-def test_quota_of_a_key_is_its_own_and_tells_when_to_come_back(guarded):
+def test_each_key_has_its_own_quota_and_retry_after(guarded):
     assert _post(guarded, _SLOW, reports=100).status == 201
     answer = _post(guarded, _SLOW, reports=1)
     assert answer.status == 429

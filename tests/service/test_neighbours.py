@@ -159,7 +159,7 @@ def test_large_segments_do_not_stay_in_the_order_in_which_they_came(any_store_ur
         assert set(segment[::_WIDTH]) == set(range(origins))
 
 
-def test_what_a_collector_stored_shows_no_neighbours_after_the_next_day_began(
+def test_stored_reports_show_no_neighbours_once_the_next_day_began(
     metrics_file, any_store_url, postgresql
 ):
     """P(false alarm) < 1e-20: 30 neighbours where 2 are expected."""

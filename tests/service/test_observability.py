@@ -110,7 +110,7 @@ def test_refusals_are_counted_by_reason_and_by_the_name_of_the_key(served):
         assert hashed.encode() not in told
 
 
-def test_what_runs_can_be_told_apart_from_what_another_collector_runs(served, metrics_file):
+def test_running_versions_can_be_compared_between_collectors(served, metrics_file):
     wait_until(lambda: SCHEMA_VERSION in str(served.numbers("hubbub_build_info")))
     (first,) = served.numbers("hubbub_build_info")
     digest, schema, version = first
@@ -125,7 +125,7 @@ def test_what_runs_can_be_told_apart_from_what_another_collector_runs(served, me
     assert served.ask("/status.json").json["registry_digest"] == other
 
 
-def test_keys_that_end_soon_are_told(served):
+def test_keys_that_end_soon_are_reported(served):
     wait_until(lambda: served.numbers("hubbub_expiry_timestamp_seconds"))
     ends = served.numbers("hubbub_expiry_timestamp_seconds")
     assert ends.keys() == {("app", "ingest_key"), ("old", "ingest_key")}

@@ -115,7 +115,7 @@ def test_probes_are_answered_on_a_listener_of_their_own(metrics_file, database, 
         assert send(probes, "DELETE", "/livez").status == 405
 
 
-def test_nothing_tells_what_answers(metrics_file, database, tmp_path):
+def test_no_answer_names_the_server(metrics_file, database, tmp_path):
     config = tmp_path / "collector.toml"
     _secret, sha256 = generate_secret("admin")
     token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\n'
@@ -132,7 +132,7 @@ def test_nothing_tells_what_answers(metrics_file, database, tmp_path):
                 assert (answer.status, "Server" in answer.headers) == (400, False)
 
 
-def test_admin_takes_no_bodies_and_cuts_who_floods_it(metrics_file, database, tmp_path):
+def test_admin_takes_no_bodies_and_cuts_floods(metrics_file, database, tmp_path):
     config = tmp_path / "collector.toml"
     _secret, sha256 = generate_secret("admin")
     token = f'[admin_tokens.ops]\nsha256 = "{sha256}"\n'
@@ -148,7 +148,7 @@ def test_admin_takes_no_bodies_and_cuts_who_floods_it(metrics_file, database, tm
         assert _answers(admin)
 
 
-def test_half_open_admin_connections_hinder_nobody_and_hardly_fill_the_log(
+def test_half_open_admin_connections_block_no_one_and_barely_fill_the_log(
     metrics_file, database, tmp_path
 ):
     config, errors = tmp_path / "collector.toml", tmp_path / "errors"
@@ -175,9 +175,7 @@ def test_half_open_admin_connections_hinder_nobody_and_hardly_fill_the_log(
     assert len(errors.read_text(encoding="utf-8").splitlines()) < 10
 
 
-def test_connections_that_no_file_is_left_for_are_told_in_one_line(
-    metrics_file, database, tmp_path
-):
+def test_running_out_of_files_is_logged_in_one_line(metrics_file, database, tmp_path):
     errors = tmp_path / "errors"
     with (
         errors_kept_in(errors),

@@ -20,7 +20,7 @@ def watched(tmp_path):
 
 
 @pytest.mark.long
-def test_report_sharpens_until_somebody_stops_it(watched, tmp_path):
+def test_the_report_sharpens_until_it_is_stopped(watched, tmp_path):
     addresses = {line.split()[0]: line for line in (watched.stdout.readline() for _ in range(3))}
     admin, token = addresses["admin"].split()[2], addresses["admin"].rstrip(")\n").split()[-1]
     basic = base64.b64encode(f"anybody:{token}".encode()).decode()

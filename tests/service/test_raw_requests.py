@@ -7,7 +7,7 @@ from programs import forked_collector
 from service.raw_requests import REQUESTS, Outcome, RawRequest, outcome_of
 
 
-def test_what_could_be_read_in_two_ways_is_refused(metrics_file, database):
+def test_ambiguous_requests_are_refused(metrics_file, database):
     """Bytes that a proxy may end elsewhere close the connection; nothing can hide in them."""
     with forked_collector(metrics_file, database) as collector:
         address = urlsplit(collector.url)

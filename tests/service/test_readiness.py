@@ -118,7 +118,7 @@ def _kill(collector: Collector) -> None:
     collector.process.wait()
 
 
-def test_workers_whose_supervisor_dies_while_they_start_end_without_a_word(
+def test_workers_whose_supervisor_dies_while_they_start_end_silently(
     metrics_file, database, tmp_path
 ):
     errors = tmp_path / "errors"

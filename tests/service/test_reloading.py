@@ -124,7 +124,7 @@ def test_keys_and_tokens_are_revoked_and_added_by_a_hangup(
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_failed_reload_is_told_by_the_metrics_until_one_succeeds(
+def test_failed_reload_is_reported_by_the_metrics_until_one_succeeds(
     metrics_file, database, tmp_path, workers
 ):
     token, token_hash = generate_secret("admin")
@@ -166,7 +166,7 @@ def test_failed_reload_is_told_by_the_metrics_until_one_succeeds(
     assert "colour: unknown setting" in said
 
 
-def test_change_that_needs_a_restart_is_told(metrics_file, database, tmp_path):
+def test_change_that_needs_a_restart_is_reported(metrics_file, database, tmp_path):
     config, errors = tmp_path / "collector.toml", tmp_path / "errors"
     config.write_text("max_reports = 5\n", encoding="utf-8")
     options = ["--config", str(config)]

@@ -35,9 +35,7 @@ def learn(collector: Collector, metrics: Path) -> None:
     wait_until(lambda: post(collector.url, probe).status in {200, 201})
 
 
-def test_reports_wait_for_a_collector_that_learns_and_those_beside_them_do_not(
-    metrics, database, tmp_path
-):
+def test_reports_of_new_metrics_wait_and_others_do_not(metrics, database, tmp_path):
     with forked_collector(metrics, database) as collector:
         state = tmp_path / "state"
         with Telemetry(APP, collector.url, state, batch_seconds=0.1) as telemetry:

@@ -94,7 +94,7 @@ def test_other_addresses_find_their_file_system(address, kind, path):
 
 
 @pytest.mark.parametrize("address", ["s3:reports/x", "S3:/secret@reports", "parquet:s3://secret"])
-def test_what_is_nearly_an_address_is_refused_and_makes_no_folder_of_that_name(address):
+def test_mistyped_addresses_are_refused_and_make_no_folder(address):
     with pytest.raises(StoreError, match=r"address \w+:\.\.\.: expected a path") as refused:
         resolve(address)
     assert "secret" not in str(refused.value)

@@ -46,7 +46,7 @@ def test_worker_that_is_killed_while_it_reads(dask, export):
     check_killed_worker(dask, export, lambda: kill(worker))
 
 
-def test_object_that_vanishes_while_others_are_read(dask, export):
+def test_objects_that_vanish_while_others_are_read_are_errors(dask, export):
     for engine in (LocalEngine(2), dask):
         check_vanished_object(engine, export)
         export.add(range(0))

@@ -82,7 +82,7 @@ def test_day_is_exported_and_decoded_through_passing_faults(operator):
     assert operator.decode() == (0, *operator.expected())
 
 
-def test_silence_in_the_middle_of_a_body_is_overcome_or_told(operator):
+def test_silence_in_the_middle_of_a_body_is_overcome_or_reported(operator):
     """Three programs at once: for each the server falls silent once, or at each attempt."""
     operator.export_here()
     ever = f"{operator.address}-ever"
@@ -157,9 +157,7 @@ LACKING = "lack the right to list, read, write and delete objects there"
         (500, "InternalError", "refused by the test", "the server fails (HTTP status 500)"),
     ],
 )
-def test_refusals_are_told_in_words_with_a_body_or_without(
-    through_proxy, status, code, named, unnamed
-):
+def test_refusals_are_explained_with_or_without_a_body(through_proxy, status, code, named, unnamed):
     place = resolve(f"s3://{BUCKET}/refused")
     through_proxy.trouble = lambda _method, _path: (status, code)
     for attempt, said in ((lambda: place.write_bytes(b"x"), named), (place.size, unnamed)):
@@ -188,7 +186,7 @@ def test_refusal_whose_words_are_lost_is_asked_about(through_proxy, methods, sai
 
 
 @pytest.mark.usefixtures("s3")
-def test_missing_bucket_is_told():
+def test_missing_bucket_is_reported():
     with pytest.raises(StorageError, match="no such bucket; create it first"):
         resolve("s3://missing/x").write_bytes(b"x")
 

@@ -40,7 +40,7 @@ _TIMES = (
 )
 
 
-def test_nothing_kept_or_said_names_a_client_or_a_time(metrics_file, database, tmp_path, capfd):
+def test_nothing_stored_or_logged_names_a_client_or_a_time(metrics_file, database, tmp_path, capfd):
     """P(false alarm) < 1e-8: three times one of 250 binary numbers, in 20 kB of random bytes.
 
     What is kept with batches or reports is there twelve times at least, so three times are a leak.
@@ -160,7 +160,7 @@ def test_segments_and_batches_do_not_show_their_order_of_arrival(collector, data
     assert ids not in (arrival, arrival[::-1])
 
 
-def test_no_byte_tells_after_upkeep_which_reports_came_with_which_batch(metrics_file, database):
+def test_after_upkeep_no_byte_links_reports_to_batches(metrics_file, database):
     """In a quiet hour every batch has a segment of its own, until the collector has merged them.
 
     P(false alarm) < 1e-20: records in the order of their arrival, or found where they aren't.

@@ -30,7 +30,7 @@ def _ask(folder: Folder, *more: str) -> list[str]:
     return ["watch", str(folder.file), *more]
 
 
-def test_webhook_is_told_once_although_it_fails_at_first(folder):
+def test_a_webhook_is_called_until_it_succeeds_once(folder):
     """503 at first: the exit code is 1, and the next run tells it; later runs say nothing."""
     folder.watch(code=3)
     with scripted_server(lambda number: Answer(503 if number == 0 else 200)) as server:

@@ -80,7 +80,7 @@ def test_independent_tables_of_subsets_are_rejected_as_often_as_the_p_value_says
 
 
 @pytest.mark.parametrize("categories", [4, 20])
-def test_no_published_response_tells_equal_shares_better_than_the_best_subset(categories):
+def test_no_published_response_estimates_equal_shares_better_than_the_best_subset(categories):
     """Within 3% but for noise: P(false alarm) < 1e-6 (normal)."""
     case = SubsetCase(categories, 1.0)
     (trials,) = run_trials([case], 60)

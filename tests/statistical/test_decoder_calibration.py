@@ -115,7 +115,7 @@ def test_95_percent_intervals_hold_the_truth_95_times_in_a_hundred(case):
 
 
 @pytest.mark.parametrize("case", long_but("small filter", NOBODY_PRESENT, by_name))
-def test_absent_names_are_hardly_ever_detected_and_their_p_values_are_uniform(case):
+def test_absent_names_are_rarely_detected_and_their_p_values_are_uniform(case):
     """Runs of 200 candidates that nobody holds.
 
     Runs with any detection: at most as many as a binomial(n, 0.05) exceeds once in 1e6. A

@@ -335,7 +335,7 @@ def powers() -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.nightly
-def test_as_many_strings_are_found_as_by_who_knows_which_are_held():
+def test_as_many_strings_are_found_as_with_known_holders():
     """At least 95% of the oracle's on average; the bound is lowered as that of intervals."""
     found = [found / max(oracle, 1) for found, _, oracle in powers()]
     assert np.mean(found) > 0.95 - slack(found)

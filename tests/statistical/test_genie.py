@@ -49,7 +49,7 @@ def test_scores_have_the_covariance_that_the_genie_takes_them_to_have(way):
     assert stats.chi2.ppf(ALARM / 2, freedom) < squares < stats.chi2.isf(ALARM / 2, freedom)
 
 
-def test_whole_reports_tell_more_of_every_string_than_their_counts():
+def test_whole_reports_give_smaller_errors_than_their_counts():
     """The seeds are fixed, so that it passes always or never."""
     counts, whole = (
         np.mean([np.diag(trial[way].matrix) for trial in trials()], axis=0) for way in (0, 1)

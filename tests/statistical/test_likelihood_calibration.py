@@ -74,7 +74,7 @@ def test_95_percent_intervals_hold_the_truth(case):
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", NOBODY_PRESENT, ids=by_name)
-def test_absent_names_are_hardly_ever_detected(case):
+def test_absent_names_are_rarely_detected(case):
     """20 runs: at most as many with a detection as binomial(20, 0.05) exceeds once in 1e6.
 
     P-values of a run's 100 candidates are near enough independent: those below 0.5 are within 6

@@ -30,7 +30,7 @@ def test_pem_finds_four_words_of_any_script(script, spelling, rng, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("script", ["latin", "greek", "cyrillic", "arabic", "hangul", "emoji"])
-def test_ours_finds_four_words_of_scripts_that_it_was_not_told(script):
+def test_ours_finds_four_words_of_scripts_it_does_not_know(script):
     """The planner's steps; the rarest stands out by more than 10 errors: P(false alarm) < 1e-6."""
     case = OpenPopulation(f"four-{script}", 6.0, 30_000, room=ROOM)
     assert case.run(1).ours.right == len(four(script).values)
@@ -44,7 +44,7 @@ def test_ours_finds_four_words_of_scripts_that_it_was_not_told(script):
         *((population, (4, 7), 4) for population in ("names", "versions")),
     ],
 )
-def test_what_stands_out_far_enough_is_found_whatever_it_looks_like(population, steps, behind):
+def test_strings_that_stand_out_are_found_whatever_they_look_like(population, steps, behind):
     """Beyond 12 errors of a step's reports, and of few characters behind the last step; seeded.
 
     Chance takes 5 of them away with a probability below 3e-7 of each of some twenty strings.

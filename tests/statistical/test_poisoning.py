@@ -186,7 +186,7 @@ def test_one_percent_of_naive_forgeries_is_found(k, others, targets, rng):
     assert not anomalies_of(metric, good).suspicious
 
 
-def test_forgers_who_imitate_the_noise_are_not_found(rng):
+def test_forgers_that_imitate_the_noise_are_not_found(rng):
     """What docs/understand/attacks.md admits: they gain 2.5 times their share, unseen."""
     metric = make_metric(params=make_params(m=16))
     good = honest(metric, POPULATIONS["strings"][1], 49_500, 1, rng)

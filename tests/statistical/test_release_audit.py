@@ -307,7 +307,7 @@ def replaced_mode(epsilon: Fraction, delta: Fraction, draws: int) -> int:
 @pytest.mark.parametrize(
     "false_releases", [thresholded_key, decided_mode, far_moved_median, replaced_mode]
 )
-def test_what_one_user_decides_is_released_with_at_most_delta(false_releases, epsilon):
+def test_a_single_users_value_is_released_with_at_most_delta(false_releases, epsilon):
     """And with more than half of it: a mechanism that claims half would be found out."""
     delta, scale = Fraction(DELTAS[epsilon]), laplace_scale(1, epsilon)
     exact = laplace_tail(laplace_threshold(scale, delta), scale)
@@ -365,7 +365,7 @@ def test_rankings_have_the_law_of_one_selection_after_the_other(best):
 
 @pytest.mark.parametrize("best", long_but("2", [2, 3], str))
 @pytest.mark.parametrize("monotonic", [False, True])
-def test_rankings_cost_what_opendp_says_and_hardly_less(best, monotonic):
+def test_rankings_cost_what_opendp_says_and_barely_less(best, monotonic):
     """The largest log ratio of all rankings, of scores from 0 to 4 and what a user makes of them.
 
     He moves each score by 1 at most; monotonic ones all in the same direction.

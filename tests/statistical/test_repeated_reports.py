@@ -33,7 +33,7 @@ def by_name(case):
 
 @pytest.mark.parametrize("runs", quick_and_full(24, 60))
 @pytest.mark.parametrize("case", long_but(f"enum of 40, {SAME}, 30", CHOSEN, by_name))
-def test_pooled_days_are_held_and_seldom_detect_nobody(case, runs):
+def test_pooled_days_keep_coverage_and_false_detections(case, runs):
     """P(false alarm) <= 1e-6 over all cases if coverage is .93 to .98 and the false share .05."""
     (trials,) = run_trials([case], runs)
     limit = z_limit(2 * len(CHOSEN))

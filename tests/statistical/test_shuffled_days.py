@@ -18,6 +18,6 @@ def test_figures_of_single_days_do_not_add_up(rng):
 
 
 @pytest.mark.long
-def test_what_is_claimed_of_six_days_holds():
+def test_claims_about_six_days_hold():
     outcomes = list(shuffled_days.attack(quick=True))
     assert [outcome for outcome in outcomes if not outcome.holds] == []

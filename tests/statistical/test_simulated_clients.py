@@ -155,7 +155,7 @@ def test_whole_reports_have_their_exact_probabilities(value, n_reports, rng):
     assert chi_squared_p(counts, n_reports * pattern_chances(SMALL_VALUES[value])) > ALARM
 
 
-def test_simulated_and_real_clients_cannot_be_told_apart(n_reports, rng):
+def test_simulated_and_real_clients_are_indistinguishable(n_reports, rng):
     """50,000 encoders, each with its own secret, and simulated clients of the same values.
 
     The clients' patterns against their exact probabilities, and both samples against each other
@@ -276,7 +276,7 @@ def lanes_of_open(value: str, cohort: int) -> BitArray:
     return np.array([bits >> lane & 1 for lane in range(8)], dtype=np.uint8)
 
 
-def test_simulated_and_real_clients_of_open_strings_cannot_be_told_apart(n_reports, rng):
+def test_simulated_and_real_clients_of_open_strings_are_indistinguishable(n_reports, rng):
     """Simulated clients and 30,000 encoders, each against the exact probabilities.
 
     Chi-squared over all 4 x 256 patterns of (cohort, bits): the cohort says the step, so steps,

@@ -56,7 +56,7 @@ def test_large_steps_are_found_on_their_day(runs):
 
 
 @pytest.mark.long
-def test_whole_reports_tell_days_apart_better_and_no_less_reliably():
+def test_whole_reports_separate_days_better_and_no_less_reliably():
     """5 runs at alpha 0.05, a third of the strings not listed: alarms in all have P < 1e-6.
 
     Intervals that hold the truth in 95% of 5 * 14 independent days hold it in 78% of them with a

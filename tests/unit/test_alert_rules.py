@@ -33,7 +33,7 @@ def test_fault_moves_a_series_of_its_alert_that_is_there_from_the_start(alert):
 
 
 @pytest.mark.parametrize("alert", _RULES)
-def test_what_an_alert_says_is_known_of_its_series(alert):
+def test_alerts_use_only_series_that_exist(alert):
     """A label that no series has would be empty in its text, and group nothing."""
     rule = _RULES[alert]
     labels = {"instance", "job"}.union(*map(labels_of, published()))

@@ -35,7 +35,7 @@ def test_commands_and_flags_exist(name, main):
     command.make_context(found, rest, parent=context)
 
 
-def test_what_is_exported_is_decoded_by_the_workers_of_the_scheduler():
+def test_exports_are_decoded_by_the_schedulers_workers():
     export, decode, worker = map(commands_of, ("hubbub-export", "hubbub-decode", "hubbub-worker"))
     assert f"--store=parquet:{export[export.index('--to') + 1]}" in decode
     (master,) = [word.removeprefix("--master=") for word in decode if word.startswith("--master=")]
@@ -66,7 +66,7 @@ def test_objects_find_each_other():
     assert policy["ingress"] == [{"from": [{"podSelector": {"matchLabels": meant}}]}]
 
 
-def test_nobody_joins_without_a_certificate():
+def test_no_worker_joins_without_a_certificate():
     settings = yaml.safe_load((FOLDER / "dask.yaml").read_text())
     in_pods = decoder_objects()["ConfigMap hubbub-dask"]["data"]["hubbub.yaml"]
     assert yaml.safe_load(in_pods) == settings
@@ -77,7 +77,7 @@ def test_nobody_joins_without_a_certificate():
     assert needed == set(re.findall(r"--from-file ([a-z]+\.pem)", readme))
 
 
-def test_pods_mount_what_there_is_and_are_told_no_secret_that_they_do_not_need():
+def test_pods_mount_existing_files_and_only_the_secrets_they_need():
     readme = guide()
     maps = {"hubbub-collector", "hubbub-dask"}
     for name, spec in decoder_pods().items():

@@ -63,7 +63,7 @@ def test_commands_and_flags_are_the_collectors(arguments):
     command.make_context(name, rest, parent=context)
 
 
-def test_example_keys_let_nobody_in(on_machine):
+def test_example_keys_are_not_accepted(on_machine):
     assert not on_machine.anonymous
     hashes = {key.sha256 for key in on_machine.ingest_keys.values()}
     hashes |= {token.sha256 for token in on_machine.admin_tokens.values()}
@@ -79,7 +79,7 @@ def test_image_is_built_on_a_base_that_is_named_exactly():
     assert f"Programming Language :: Python :: {match[1]}" in project["classifiers"]
 
 
-def test_image_runs_as_nobody_in_particular_and_without_a_shell():
+def test_image_runs_as_any_user_and_without_a_shell():
     words = [i.word for i in dockerfile()]
     last_stage = dockerfile()[len(words) - words[::-1].index("FROM") - 1 :]
     (user,) = [i.rest for i in last_stage if i.word == "USER"]

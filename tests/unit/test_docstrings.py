@@ -43,7 +43,7 @@ def test_examples_of_a_module_are_true(name, examples_folder, monkeypatch):
     assert done.failed == 0
 
 
-def test_what_users_call_most_has_examples():
+def test_public_names_have_examples():
     assert {
         "hubbub.client.encoder",
         "hubbub.client.telemetry",

@@ -181,7 +181,7 @@ def test_when_recordings_are_stored_changes_nothing_of_what_becomes_of_them(data
 
 @examples(200)
 @given(data=st.data())
-def test_what_is_admitted_is_paid_for_and_stays_in_the_budget(data):
+def test_admitted_values_are_charged_and_stay_in_the_budget(data):
     rules = data.draw(registries())
     times = data.draw(st.lists(moments(rules), min_size=1, max_size=40))
     registry = registry_of(rules)
@@ -299,7 +299,7 @@ def test_a_clock_that_one_process_saw_go_back_went_back_for_all(tmp_path):
     assert sorted(stored_reports(tmp_path).values()) == [3, 4]
 
 
-def test_a_process_goes_by_what_others_have_stored_of_the_clock(tmp_path):
+def test_processes_share_the_stored_clock(tmp_path):
     """The second learns at the disk alone since when the clock is behind."""
     first, second = (Process(tmp_path, make_registry(mood())) for _ in range(2))
     for process, days in ((first, 0), (second, 0), (first, -15), (second, -5)):
@@ -309,7 +309,7 @@ def test_a_process_goes_by_what_others_have_stored_of_the_clock(tmp_path):
     assert sorted(stored_reports(tmp_path).values()) == [2, 3]
 
 
-def test_what_was_shown_stays_shown_when_max_values_is_lowered(tmp_path):
+def test_shown_values_stay_shown_when_max_values_is_lowered(tmp_path):
     """Of 60 reports in which two values alternate every change can be seen, for ever."""
     before = Process(tmp_path, make_registry(THEME._replace(max_values=2)))
     for number in range(60):

@@ -282,7 +282,7 @@ def put_mood(desk: Desk, folder: Path, *numbers: int) -> None:
     put(folder, *numbers, metric="mood", now=desk.now)
 
 
-def test_what_the_collector_does_not_know_yet_waits_and_the_rest_goes_at_once(desk, tmp_path):
+def test_reports_of_unknown_metrics_wait_and_the_rest_goes_at_once(desk, tmp_path):
     desk.spool(1, 2)
     put_mood(desk, tmp_path, 101, 102)
     first = desk.batch(at_once=True)
@@ -301,7 +301,7 @@ def test_what_the_collector_does_not_know_yet_waits_and_the_rest_goes_at_once(de
     assert desk.outbox.dropped == {}
 
 
-def test_answer_may_refuse_some_for_good_beside_what_is_to_wait(desk, tmp_path):
+def test_an_answer_may_refuse_some_for_good_and_defer_others(desk, tmp_path):
     desk.spool(1, 2)
     put_mood(desk, tmp_path, 101)
     result = desk.answer(unknown("mood", wrong=(0, 9)))
@@ -375,7 +375,7 @@ def test_refusal_that_names_nothing_known_is_repeated_whole(listed):
     assert (answer.is_to_be_repeated, answer.may_be_stored) == (True, False)
 
 
-def test_nobody_can_ask_for_more_than_a_day(desk):
+def test_no_request_can_ask_for_more_than_a_day(desk):
     desk.spool(1)
     assert desk.delay_after(too_many_requests(1e12)) <= 86_400.0 + 1.0
 

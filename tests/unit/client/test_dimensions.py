@@ -72,7 +72,7 @@ def _table(dimensions: str) -> tuple[str, str]:
 
 
 @given(_dimensions, _values)
-def test_slice_has_one_text_and_says_what_is_told_apart(dimensions, values):
+def test_slice_has_one_text_that_names_its_dimensions(dimensions, values):
     text = slice_of(dimensions, values)
     assert is_slice(text)
     assert len(text) <= longest_slice(dimensions) <= LONGEST_SLICE
@@ -98,7 +98,7 @@ def test_pooled_slices_are_large_and_few_and_lose_no_report(dimensions, reports,
     assert pooled(sizes, dimensions, least) == {into: into for into in sizes}
 
 
-def test_what_matters_least_becomes_other_first():
+def test_the_least_important_dimension_becomes_other_first():
     reports = {
         "platform=mac,release=1.0": 500,
         "platform=mac,release=9.9": 60,
@@ -123,7 +123,7 @@ def test_of_very_many_releases_the_largest_stay():
     }
 
 
-def test_what_is_beyond_the_most_slices_says_less_instead_of_nothing():
+def test_reports_beyond_the_slice_limit_lose_dimensions_not_values():
     reports = {
         f"platform={platform},release=1.{minor}": 1000 + minor
         for platform in ("mac", "linux", "windows")
@@ -155,7 +155,7 @@ def test_slices_of_other_forms_are_none(text, is_one):
     assert is_slice(text) == is_one
 
 
-def test_metric_tells_its_dimensions_in_its_own_order():
+def test_metric_lists_its_dimensions_in_its_own_order():
     registry = _registry('dimensions = ["arm", "platform"]\nmin_reports = 50\n')
     crash = registry["crash"]
     assert [dimension.name for dimension in crash.dimensions] == ["arm", "platform"]
@@ -172,7 +172,7 @@ def test_dimensions_need_no_new_version():
     check_compatible(_registry('dimensions = ["arm"]\n'), _registry())
 
 
-def test_value_that_is_not_told_apart_is_other_but_refused_in_development():
+def test_an_unlisted_dimension_value_is_other_but_raises_in_development():
     registry = _registry('dimensions = ["platform"]\n')
     assert registry.with_dimensions({"platform": "Mac"})["crash"].slice == ""
     assert registry.with_dimensions({"platform": "other"}, strict=True)["crash"].slice == ""

@@ -23,7 +23,7 @@ def test_report_bears_the_metric_and_the_clients_cohort():
     assert len(report.bits) == 3
 
 
-def test_reports_of_one_value_are_drawn_anew():
+def test_reports_of_one_value_are_drawn_again():
     """128 bits, each equal in two reports with probability 5/8: P(equal) < 1e-26 a pair."""
     encoder = Encoder(make_metric(), make_secret())
     assert len({encoder.encode("example.com").bits for _ in range(10)}) == 10

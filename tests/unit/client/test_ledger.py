@@ -74,7 +74,7 @@ def test_sums_are_over_values(reports):
 
 
 @given(n=st.integers(0, 50))
-def test_what_is_spent_bounds_what_linked_reports_reveal(n):
+def test_spent_epsilon_bounds_what_linked_reports_reveal(n):
     """The exact loss of n reports that share a permanent response, against the ledger.
 
     All n reports of a bit show 1: P = a q^n + (1 - a) p^n with a = 1 - f/2 or f/2. The worst case

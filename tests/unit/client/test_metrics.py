@@ -62,7 +62,7 @@ def test_application_never_changes():
         check_compatible(make_registry(), make_registry(make_metric(application="other")))
 
 
-def test_metrics_may_come_go_and_be_described_anew():
+def test_metrics_may_come_go_and_be_described_again():
     old = make_registry(make_metric("homepage"), make_metric("search"))
     later = make_metric("homepage", expires=dt.date(2100, 1, 1))
     check_compatible(old, make_registry(later, make_metric("settings")))
@@ -83,7 +83,7 @@ def test_periods_are_the_same_for_all_clients():
     assert [weekly.period(t) for t in (0.0, week - 1, week, 10 * week)] == [0, 0, 1, 10]
 
 
-def test_what_is_left_for_changes_never_falls():
+def test_budget_left_for_changes_never_falls():
     """Or a first answer would be refused to clients whose answers changed often."""
     price = make_metric().price
     old = make_registry(make_metric(), lifetime_epsilon=3 * price)

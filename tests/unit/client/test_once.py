@@ -129,7 +129,7 @@ def test_doubles_for_apps_tests_record_every_metric_at_once():
         assert telemetry.status().delivered == 1
 
 
-def test_what_is_refused_takes_no_coins_but_must_be_a_value(monkeypatch):
+def test_refused_recordings_draw_no_coins_but_must_be_valid(monkeypatch):
     client = Client(make_registry(once()))
     begins = first_day(once(), client.secret, 3000)
     assert client.record(begins)

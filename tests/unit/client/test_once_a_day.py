@@ -117,7 +117,7 @@ def test_preview_says_whether_there_may_be_another_report_today(client, tmp_path
     app.close()
 
 
-def test_what_may_have_arrived_is_neither_replaced_nor_followed_on_that_day(client):
+def test_reports_that_may_have_arrived_are_neither_replaced_nor_followed_that_day(client):
     client.record("red")
     client.send(LOST, arrives=True)
     client.now += SECONDS_A_DAY

@@ -36,7 +36,7 @@ from unit.client.outboxes import (
 )
 
 
-def test_order_of_reports_in_a_batch_tells_nothing_of_when_they_were_recorded(tmp_path):
+def test_order_of_reports_in_a_batch_is_independent_of_recording(tmp_path):
     """They ascend, which is the order of the compact form, too."""
     with opened(tmp_path) as outbox:
         put(tmp_path, *random.Random(1).sample(range(200), 50))  # noqa: S311
@@ -181,7 +181,7 @@ def test_batch_that_was_taken_a_moment_ago_is_held(tmp_path):
             assert lease(outbox, 999.9) is None
 
 
-def test_who_settles_a_batch_too_late_harms_no_other(tmp_path):
+def test_settling_a_batch_too_late_affects_no_other(tmp_path):
     """Its hold ran out, another process has sent it, and a new batch might bear its key."""
     with opened(tmp_path) as slow, opened(tmp_path) as quick:
         for settled in (range(1), (), [0]):
@@ -263,7 +263,7 @@ def test_cap_is_about_what_reports_take_on_disk(tmp_path):
         assert grown == pytest.approx(size_of(folder), rel=0.1)
 
 
-def test_what_another_process_sends_is_not_trimmed(tmp_path):
+def test_reports_that_another_process_sends_are_not_trimmed(tmp_path):
     put(tmp_path, 1)
     with opened(tmp_path) as roomy:
         make_batches(roomy, 1)
@@ -274,7 +274,7 @@ def test_what_another_process_sends_is_not_trimmed(tmp_path):
         assert numbers_on_disk(tmp_path) == [1]
 
 
-def test_what_another_process_sends_is_not_too_old(tmp_path):
+def test_reports_that_another_process_sends_do_not_expire(tmp_path):
     with opened(tmp_path) as outbox:
         put(tmp_path, 1)
         make_batches(outbox, 1)

@@ -144,7 +144,7 @@ def exact_ratios(params: RapporParams, reports: int) -> list[Fraction]:
 
 
 @given(noises(), st.integers(1, 12))
-def test_no_history_of_a_bit_tells_more_than_the_bounds(params, reports):
+def test_no_history_of_a_bit_reveals_more_than_the_bounds(params, reports):
     """The bounds are attained, and are never below what histories reveal: exact fractions."""
     ratios = exact_ratios(params, reports)
     one_way, other_way = max(ratios), 1 / min(ratios)

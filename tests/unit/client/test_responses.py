@@ -130,7 +130,7 @@ def chances_of_reports(response: Subset | Window) -> list[list[float]]:
 
 
 @given(sets_and_windows())
-def test_what_a_whole_report_reveals_is_that_of_all_reports_of_all_values(response):
+def test_a_whole_report_reveals_as_much_as_all_reports_of_all_values(response):
     chances = chances_of_reports(response)
     assert [sum(each) for each in chances] == pytest.approx([1.0] * len(chances))
     params, nothing = make_params(), EnumType(("a", "b"))

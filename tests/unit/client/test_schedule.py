@@ -67,7 +67,7 @@ def test_a_metric_that_joins_a_group_moves_only_the_clients_that_choose_it():
     assert moved["b", "c"] > 0
 
 
-def test_a_choice_for_periods_is_made_anew_in_each_and_one_for_life_is_not():
+def test_a_choice_for_periods_is_made_again_in_each_and_one_for_life_is_not():
     lasting, changing = group("a", "b"), group("a", "b", choice="period")
     secret = make_secret()
     assert len({chosen(lasting, APPLICATION, secret, period) for period in range(64)}) == 1

@@ -161,7 +161,7 @@ def test_processes_that_start_at_once_share_one_secret(tmp_path):
     assert names(tmp_path) == {"secret", "client.db"}
 
 
-def test_whoever_has_the_database_open_notices_that_it_was_deleted(tmp_path):
+def test_open_processes_notice_that_the_database_was_deleted(tmp_path):
     secret = secret_of(tmp_path)
     with closing(Outbox(tmp_path, APPLICATION, secret)) as outbox:
         delete_state(tmp_path, APPLICATION)

@@ -211,7 +211,7 @@ def test_preview_says_that_it_would_not_be_sent(client):
     assert decision.refusal == SWITCHED_OFF
 
 
-def test_what_waits_in_memory_and_on_disk_is_dropped_and_counted(client):
+def test_waiting_reports_are_dropped_and_counted(client):
     client.record("homepage")
     client.record("theme")
     client.recorder.record("homepage", "b")  # charged only when it is stored
@@ -339,7 +339,7 @@ def test_older_signed_file_replaces_no_later_one(tmp_path):
         assert client.sent() == ["homepage"]
 
 
-def test_time_of_an_unsigned_file_binds_nobody(client):
+def test_the_time_of_an_unsigned_file_is_ignored(client):
     """Anybody could have stated one that lies in the future."""
     client.fetch(file(Rate("homepage", None, 0.0), issued="9999-12-31T00:00:00Z"))
     client.now += DAY
@@ -352,7 +352,7 @@ OFF = file(Rate("homepage", None, 0.0), issued="2026-11-27T09:30:00Z")
 
 
 @pytest.mark.parametrize(("before", "after"), [("", "new"), ("stolen", "new"), ("old", "")])
-def test_what_another_key_signed_or_none_is_not_obeyed(tmp_path, before, after):
+def test_unsigned_or_foreign_switches_are_ignored(tmp_path, before, after):
     """Nor does its date keep anything out; and an app that returns finds its own as it was."""
     first = Client(tmp_path, key=before)
     with closing(first.outbox):
@@ -388,7 +388,7 @@ def test_clock_that_is_far_from_right_raises_nothing_else(now):
         file().check(APPLICATION, None, now)
 
 
-def test_sample_is_drawn_anew_in_each_period_and_holds_within_it():
+def test_sample_is_drawn_again_in_each_period_and_holds_within_it():
     """Two draws of 4,000 clients; the share in both is r^2 within 5.3 errors: P < 2e-7."""
     switch = [
         Switch(document(Rate("homepage", None, 0.5)), make_secret(n), NOON) for n in range(4_000)
@@ -444,7 +444,7 @@ def test_client_that_is_new_waits_in_no_sample_either(tmp_path, monkeypatch):
         assert client.record("homepage").admitted
 
 
-def test_client_outside_of_a_sample_is_told_so(client):
+def test_status_shows_a_client_outside_the_sample(client):
     share = sample_draw("homepage", APPLICATION, client.secret, None)
     client.fetch(file(Rate("homepage", None, share)))  # in a sample are those below
     client.record("homepage")

@@ -139,7 +139,7 @@ def test_expired_metric_is_kept_and_counted_so_that_no_test_breaks_on_a_day():
     assert telemetry.ledger().epsilon == 0
 
 
-def test_what_is_recorded_after_the_context_is_dropped():
+def test_recordings_after_the_context_are_dropped():
     with RecordingTelemetry(REGISTRY) as telemetry:
         telemetry.record("homepage", "a")
         assert telemetry.flush()

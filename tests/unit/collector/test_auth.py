@@ -135,6 +135,6 @@ def test_unknown_and_expired_tokens_are_refused():
         assert refusal.value.status == 401
 
 
-def test_without_tokens_nobody_is_let_in():
+def test_without_tokens_every_request_is_refused():
     with pytest.raises(AuthError):
         Gate[AdminToken]({}, "admin").admit(f"Bearer {SECRET}", TODAY)

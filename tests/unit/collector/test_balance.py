@@ -22,13 +22,13 @@ from hubbub.storage import Declared
 ALARM = 1e-6
 
 
-def test_equal_cohorts_need_nobody():
+def test_equal_cohorts_need_no_forgers():
     balance = cohort_balance(np.full(64, 1000), ALARM)
     assert (balance.ratio, balance.dispersion, balance.clients_must_send) == (1.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("reports", [np.array([7]), np.zeros(8, dtype=np.int64)])
-def test_one_cohort_or_no_reports_need_nobody(reports):
+def test_one_cohort_or_no_reports_need_no_forgers(reports):
     assert cohort_balance(reports, ALARM) == CohortSpread(0, 1.0, 1.0, 0.0)
 
 
@@ -76,7 +76,7 @@ def test_no_cohorts_and_alarms_that_are_no_probabilities_are_refused():
         cohort_balance(np.ones(4, dtype=np.int64), 1.0)
 
 
-def test_honest_reports_in_65_535_cohorts_need_nobody(rng):
+def test_honest_reports_in_65_535_cohorts_need_no_forgers(rng):
     """Fewer reports than cohorts. P(false alarm) < 1e-6."""
     cohorts = rng.integers(65_535, size=50_000)
     assert cohort_balance(np.bincount(cohorts, minlength=65_535), ALARM).clients_must_send < 1

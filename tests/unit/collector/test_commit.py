@@ -46,7 +46,7 @@ async def test_batches_that_wait_together_become_one_segment(store_url):
 
 
 @in_event_loop
-async def test_answer_means_that_others_can_read_the_batch(store_url, database):
+async def test_an_acknowledged_batch_is_visible_to_readers(store_url, database):
     async with _committing(store_url) as (_store, commit):
         for batches in range(1, 6):
             assert await commit.submit(make_new_batch())
@@ -54,7 +54,7 @@ async def test_answer_means_that_others_can_read_the_batch(store_url, database):
 
 
 @in_event_loop
-async def test_nobody_is_answered_while_the_store_can_not_commit(store_url, database):
+async def test_no_batch_is_acknowledged_while_the_store_cannot_commit(store_url, database):
     batches = [make_new_batch() for _ in range(5)]
     async with _committing(store_url) as (store, commit):
         with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
@@ -90,7 +90,7 @@ async def test_copies_that_wait_together_count_once(store_url):
 
 
 @in_event_loop
-async def test_all_who_wait_learn_that_the_store_failed_and_may_try_again(
+async def test_all_waiting_requests_get_the_stores_failure_and_may_retry(
     store_url, database, caplog
 ):
     batches = [make_new_batch() for _ in range(5)]
@@ -118,7 +118,7 @@ async def test_store_that_is_away_fills_no_log(store_url, database, caplog):
 
 
 @in_event_loop
-async def test_observer_is_told_what_each_transaction_stored(store_url):
+async def test_the_observer_gets_what_each_transaction_stored(store_url):
     batches = [make_new_batch() for _ in range(5)]
     told: list[Commit] = []
     async with _committing(store_url, told.append) as (_store, commit):
@@ -130,7 +130,7 @@ async def test_observer_is_told_what_each_transaction_stored(store_url):
 
 
 @in_event_loop
-async def test_observer_that_fails_keeps_nobody_waiting(store_url, caplog):
+async def test_a_failing_observer_blocks_no_request(store_url, caplog):
     def fail(_commit: Commit):
         raise ZeroDivisionError
 
@@ -142,7 +142,7 @@ async def test_observer_that_fails_keeps_nobody_waiting(store_url, caplog):
 
 
 @in_event_loop
-async def test_one_who_stops_waiting_does_not_disturb_the_others(store_url):
+async def test_a_cancelled_request_does_not_disturb_others(store_url):
     batches = [make_new_batch() for _ in range(3)]
     async with _committing(store_url) as (_store, commit):
         waiting = [asyncio.create_task(commit.submit(batch)) for batch in batches]
@@ -202,7 +202,7 @@ async def test_how_many_begin_a_transaction_before_its_time_cannot_be_foreseen(
 
 
 @in_event_loop
-async def test_nobody_waits_for_others_when_the_service_ends(
+async def test_answers_do_not_wait_when_the_service_ends(
     store_url,
     long_wait,  # noqa: ARG001
 ):

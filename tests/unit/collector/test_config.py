@@ -109,7 +109,7 @@ def test_reports_without_a_key_are_taken_only_where_there_are_no_keys():
     assert Settings(metrics=metrics, ingest_keys=keys, anonymous=True).anonymous
 
 
-def test_all_mistakes_are_told_at_once_with_their_sources(file, monkeypatch):
+def test_all_mistakes_are_reported_at_once_with_their_sources(file, monkeypatch):
     file.write_text("port = 70_000\ncolour = 'red'\n[ingest_keys.App]\n", encoding="utf-8")
     monkeypatch.setenv("HUBBUB_COLLECTOR_WORKERS", "many")
     monkeypatch.setenv("HUBBUB_COLLECTOR_WORKRES", "2")

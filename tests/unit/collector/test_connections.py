@@ -158,7 +158,7 @@ async def test_answer_is_heard_by_a_client_that_sends_its_body_slowly(serve):
 
 
 @in_event_loop
-async def test_who_sends_requests_and_takes_no_answer_is_held_within_bounds_and_given_up(serve):
+async def test_clients_that_read_no_answers_are_bounded_and_cut(serve):
     async with serve(body_seconds=0.5) as serving:
         with socket.create_connection(("127.0.0.1", serving.port)) as silent:
             silent.setblocking(False)
@@ -180,7 +180,7 @@ async def test_who_sends_requests_and_takes_no_answer_is_held_within_bounds_and_
     ids=["bodies that nobody reads", "many small fields", "bodies"],
 )
 @in_event_loop
-async def test_what_pipelining_clients_make_it_hold_is_bounded(serve, request_bytes):
+async def test_memory_for_pipelining_clients_is_bounded(serve, request_bytes):
     most = 2**20
     async with serve(max_waiting_bytes=most) as serving:
         for _ in range(20):
@@ -248,7 +248,7 @@ async def test_connection_that_has_been_idle_the_longest_makes_room(serve):
 
 
 @in_event_loop
-async def test_busy_connections_make_room_for_nobody(serve):
+async def test_busy_connections_are_never_closed_for_others(serve):
     body = batch_to_json(make_batch())
     async with serve(max_connections=1) as serving:
         client = await serving.client(_POST + b"Content-Length: %d\r\n\r\n{" % len(body))
@@ -298,7 +298,7 @@ async def test_handshakes_make_room_for_each_other(serve, tls_files, monkeypatch
 
 
 @in_event_loop
-async def test_what_is_not_tls_is_closed_at_once(serve, tls_files):
+async def test_connections_without_tls_are_closed_at_once(serve, tls_files):
     async with serve(**tls_files[0]) as serving:
         assert (await (await serving.client(_GET)).rest())[:1] in {b"", b"\x15"}  # an alert
 
@@ -326,7 +326,7 @@ async def test_client_that_leaves_before_its_answer_leaves_nothing(serve):
         await _until(lambda: not serving.connections.held)
 
 
-def test_one_who_has_a_network_is_one_address():
+def test_a_network_counts_as_one_address():
     for address in ("2001:db8::1", "2001:db8::ffff:1", "2001:db8:0:0:1::"):
         assert connections.one_address(address) == "2001:db8::/64"
     assert connections.one_address("::ffff:192.0.2.1") == "192.0.2.1"

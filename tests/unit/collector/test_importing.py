@@ -64,7 +64,7 @@ async def import_all(
 @given(st.lists(st.tuples(_PARTITIONS, st.lists(st.integers(0, 2**20), max_size=6)), max_size=6))
 @examples(30)
 @in_event_loop
-async def test_what_was_exported_is_imported_unchanged(batches):
+async def test_exported_days_are_imported_unchanged(batches):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         async with open_store(f"sqlite:///{folder}/a.db", create=True) as store:
@@ -225,7 +225,7 @@ async def test_reports_of_other_parameters_than_the_stored_ones_are_refused(tmp_
         assert await store.count(_KEY) == 0
 
 
-def test_file_that_does_not_say_whose_it_is_needs_to_be_told(tmp_path):
+def test_files_without_a_metrics_name_need_the_option(tmp_path):
     file, csv, other = (tmp_path / name for name in ("a.parquet", "a.csv", "a.txt"))
     write_records(file, 18, [make_reports(range(3))])
     csv.touch()

@@ -59,7 +59,7 @@ def test_line_has_event_level_and_keys():
     ]
 
 
-def test_only_what_is_important_enough_is_said():
+def test_only_important_news_is_announced():
     program = "for level in ('debug', 'info', 'warning', 'error'): getattr(log, level)(level)"
     assert len(said_by(program)) == 3
     assert len(said_by(program, "configure('error')")) == 1
@@ -90,7 +90,7 @@ def test_lines_are_bounded():
     assert len(json.dumps(line)) < 10_000
 
 
-def test_exception_is_said_without_its_text():
+def test_exceptions_are_logged_without_their_text():
     (line,) = said_by(
         "def parse(): raise ValueError('zaphod')\n"
         "try: parse()\nexcept ValueError: log.exception('failed')"
@@ -141,6 +141,6 @@ def test_known_secrets_are_masked_wherever_they_turn_up():
     assert "hub_admin_***" in said[0]["event"]
 
 
-def test_line_that_cannot_be_made_is_lost_without_a_word():
+def test_a_log_line_that_cannot_be_made_is_dropped_silently():
     said = said_by("logging.getLogger('hubbub').error('%d', 'zaphod'); log.info('on')")
     assert said == [{"event": "on", "level": "info"}]

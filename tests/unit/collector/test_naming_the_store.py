@@ -148,7 +148,7 @@ def _count(url: str) -> int:
     return asyncio.run(run())
 
 
-def test_address_of_sqlite_with_two_slashes_is_told_as_that():
+def test_an_sqlite_address_with_two_slashes_is_explained():
     result = CliRunner().invoke(maintain, ["--store", "sqlite://hubbub.db"])
     assert result.exit_code == 1
     assert "has two slashes; must be sqlite:///hubbub.db, with three" in result.stderr

@@ -55,7 +55,7 @@ def test_bounds_are_those_of_the_code():
 
 @pytest.mark.parametrize("k", [8, 16, 24, 64, MOST_BITS])
 @pytest.mark.parametrize("bits", [0, -1])
-def test_what_a_client_sends_fits_the_document(k, bits):
+def test_clients_batches_fit_the_document(k, bits):
     metrics = (
         make_metric(params=make_params(k=k)),
         *Registry.parse(EXAMPLE.read_text()).values(),

@@ -248,7 +248,7 @@ async def test_export_of_another_store_is_not_mixed_in(tmp_path):
                     await export_all(store, tmp_path / "out")
 
 
-def test_missing_directory_is_told(tmp_path):
+def test_missing_directory_is_reported(tmp_path):
     with pytest.raises(StoreError, match=r"store 'parquet:.*nowhere': no such directory"):
         ParquetReader(tmp_path / "nowhere")
 
@@ -357,7 +357,7 @@ def test_row_group_larger_than_a_piece_is_read_in_order(tmp_path, rng, kind):
 
 
 @pytest.mark.parametrize("content", [b"", b"cohort,bits\n", b"PAR1" + bytes(64) + b"PAR1"])
-def test_what_is_no_parquet_is_refused(tmp_path, content):
+def test_files_that_are_not_parquet_are_refused(tmp_path, content):
     path = tmp_path / "a.parquet"
     path.write_bytes(content)
     for read in (lambda p: list(read_records(p)), row_groups):

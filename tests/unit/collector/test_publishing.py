@@ -32,7 +32,7 @@ def test_nothing_that_requests_move_changes_between_steps(metrics):
     assert publisher.recent.total("requests") == 0
 
 
-def test_what_came_before_the_first_step_is_not_told_nor_that_it_came(metrics):
+def test_requests_before_the_first_step_are_not_published(metrics):
     """All steps of all collectors are at the same moments, so that no shorter time can be told."""
     publisher = Publisher(metrics)
     empty = publisher.values()
@@ -48,7 +48,7 @@ def test_what_came_before_the_first_step_is_not_told_nor_that_it_came(metrics):
     assert publisher.exact.total("reports") == 200
 
 
-def test_time_that_an_upkeep_takes_cannot_be_told(metrics):
+def test_duration_of_an_upkeep_is_not_published(metrics):
     """It takes longer if reports came since the one before."""
     publisher = Publisher(metrics)
     metrics.upkeep("merge", succeeded=True)
@@ -84,7 +84,7 @@ def test_task_that_never_succeeds_is_seen_from_the_start_on(metrics):
     assert (task["recent_failures"], task["last_success"], task["failures"]) == (1, None, 1)
 
 
-def test_open_connections_cannot_be_told_from_open_files(metrics):
+def test_published_numbers_do_not_separate_connections_from_files(metrics):
     publisher = Publisher(metrics)
     publisher.step()
     body, _ = publisher.exposition()

@@ -64,7 +64,7 @@ def test_pause_fills_the_bucket_to_the_brim_and_no_further():
     assert bucket.take(1) > 0
 
 
-def test_what_is_larger_than_the_burst_never_passes():
+def test_batches_larger_than_the_burst_never_pass():
     clock = Clock()
     bucket = TokenBucket(rate=10, burst=100, clock=clock)
     assert bucket.take(101) == math.inf
@@ -74,7 +74,7 @@ def test_what_is_larger_than_the_burst_never_passes():
 
 
 @given(RATES, BURSTS, st.lists(st.tuples(st.floats(0, 100), st.integers(1, 10**6)), max_size=50))
-def test_who_waits_as_long_as_told_is_let_in(rate, burst, asked):
+def test_waiting_for_retry_after_is_enough(rate, burst, asked):
     clock = Clock()
     bucket = TokenBucket(rate, burst, clock)
     for pause, n in asked:
@@ -88,7 +88,7 @@ def test_who_waits_as_long_as_told_is_let_in(rate, burst, asked):
 
 
 @given(st.floats(1e-3, 1e3), st.lists(st.integers(1, 1000), max_size=50))
-def test_who_waits_not_a_moment_longer_than_told_is_let_in(rate, asked):
+def test_waiting_exactly_retry_after_is_enough(rate, asked):
     clock = Clock()
     bucket = TokenBucket(rate, 1000, clock)
     for n in asked:

@@ -100,7 +100,7 @@ def errors(told):
     return re.findall(r"metrics\.toml: error: (.*)", told)
 
 
-def test_all_faults_of_single_keys_are_told_at_once(tmp_path):
+def test_all_faults_of_single_keys_are_reported_at_once(tmp_path):
     code, told = run(tmp_path, _FAULTS)
     found = "\n".join(errors(told))
     assert (code, len(errors(told))) == (1, 12)
@@ -115,7 +115,7 @@ def test_all_faults_of_single_keys_are_told_at_once(tmp_path):
         assert words in found
 
 
-def test_changed_definition_is_told_by_its_fields(tmp_path):
+def test_changed_definition_is_reported_by_its_fields(tmp_path):
     new = _THEME.replace('"dark"', '"black"').replace("p = 0.25", "p = 0.3")
     code, told = run(tmp_path, new, old=_THEME)
     assert code == 1
@@ -129,7 +129,7 @@ def test_changed_definition_is_told_by_its_fields(tmp_path):
 
 
 @pytest.mark.parametrize("ends_with", ["\n", "\r\n"])
-def test_fault_of_several_keys_is_told_once(tmp_path, ends_with):
+def test_fault_of_several_keys_is_reported_once(tmp_path, ends_with):
     text = _THEME.replace("p = 0.25", "p = 0.75").replace("\n", ends_with)
     code, told = run(tmp_path, text)
     assert (code, "metrics.toml: error: metrics.theme.p = q = 0.75" in told) == (1, True)
@@ -144,7 +144,7 @@ def test_a_mode_that_is_misspelt_is_the_only_fault(tmp_path):
     ]
 
 
-def test_what_is_no_toml_is_told_with_its_line(tmp_path):
+def test_invalid_toml_is_reported_with_its_line(tmp_path):
     code, told = run(tmp_path, _THEME.replace("f = 0.5", "f = = 0.5"))
     assert code == 1
     assert re.match(r"metrics\.toml: error: not valid TOML: .*line 13", told)
@@ -227,13 +227,13 @@ def test_version_without_a_change_spends_for_nothing():
     assert told.keys() == {"version_unneeded"}
 
 
-def test_metric_that_comes_or_goes_is_told():
+def test_metric_that_comes_or_goes_is_reported():
     two = _THEME + _THEME.partition("\n\n")[2].replace("metrics.theme", "metrics.colour")
     assert changed(_THEME, two).keys() == {"metric_added"}
     assert changed(two, _THEME).keys() == {"metric_removed"}
 
 
-def test_all_that_clients_could_not_bear_is_told_at_once(tmp_path):
+def test_all_faults_that_clients_refuse_are_reported_at_once(tmp_path):
     old = f"lifetime_epsilon = 90\n{_THEME}"
     new = old.replace("com.example.app", "com.example.other").replace("= 90", "= 20")
     code, told = run(tmp_path, new.replace("f = 0.5", "f = 0.25"), old)
@@ -242,7 +242,7 @@ def test_all_that_clients_could_not_bear_is_told_at_once(tmp_path):
     assert sorted(re.split(r"[: ]", error)[0] for error in errors(told)) == fields
 
 
-def test_a_new_version_costs_the_periods_that_are_left_and_values_anew():
+def test_a_new_version_costs_the_periods_that_are_left_and_values_again():
     once = make_metric("mood", params=make_params(f=0.0), mode="once", period_days=30)
     value = make_metric("theme")
     after = [metric._replace(version=2, description="Changed") for metric in (once, value)]

@@ -162,7 +162,7 @@ def test_plausible_number_is_the_largest_that_is_not_suspicious():
         assert suspicious == (most > plausible)
 
 
-def test_plausible_number_grows_with_the_cohort_and_hardly_with_the_others():
+def test_plausible_number_grows_with_the_cohort_and_barely_with_the_others():
     params = make_params(k=24)
     rng = np.random.default_rng(1)
     mine, many_of_mine, others = (

@@ -106,7 +106,7 @@ async def _read(reader: Reader, key: MetricVersion = _KEY) -> Counter[bytes]:
 
 
 @given(st.lists(_reports, min_size=1, max_size=30))
-def test_both_forms_of_a_batch_say_the_same_and_what_is_not_told_apart_is_left_out(reports):
+def test_both_forms_of_a_batch_agree_and_omit_unlisted_dimensions(reports):
     batch = Batch(tuple(reports))
     read = [
         _READER.read(body, media_type)
@@ -230,7 +230,7 @@ async def test_counts_of_small_slices_are_pooled_too(tmp_path):
 
 
 @in_event_loop
-async def test_what_a_registry_no_longer_tells_apart_stays_until_it_does_again(tmp_path):
+async def test_removed_dimension_values_return_when_the_registry_lists_them_again(tmp_path):
     mistyped = (Dimension("platform", ("windows", "mac", "linxu")), _DIMENSIONS[1])
     async with open_store(f"sqlite:///{tmp_path}/a.db", create=True) as store:
         await store.declare([_METRIC])
@@ -244,7 +244,7 @@ async def test_what_a_registry_no_longer_tells_apart_stays_until_it_does_again(t
         assert await store.count(_KEY) == 30
 
 
-def test_batch_with_very_many_slices_keeps_as_many_as_may_be_told_apart():
+def test_a_batch_with_very_many_slices_keeps_as_many_as_allowed():
     reports = tuple(
         Report("homepage", 1, 0, number.to_bytes(16, "little"), f"release={number}.0")
         for number in range(200)
@@ -466,7 +466,7 @@ async def test_equal_reports_of_two_slices_are_both_imported(tmp_path):
 
 
 @in_event_loop
-async def test_declaring_again_changes_what_is_told_and_not_the_version(tmp_path):
+async def test_declaring_again_changes_dimensions_and_not_the_version(tmp_path):
     def dimensions(metric: Metric) -> Metric:
         return metric._replace(dimensions=_DIMENSIONS[:1], min_reports=3)
 

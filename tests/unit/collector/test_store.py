@@ -25,7 +25,7 @@ _DAY = dt.date(2026, 3, 14)
 
 
 @in_event_loop
-async def test_new_batches_are_stored_and_told_from_known_ones(any_store_url):
+async def test_new_batches_are_stored_and_distinguished_from_known_ones(any_store_url):
     first, second = make_new_batch(range(3)), make_new_batch(range(3, 8))
     async with open_store(any_store_url, create=True) as store:
         assert await store.append([first], _DAY) == [True]
@@ -171,7 +171,7 @@ async def test_batches_racing_in_two_stores_count_once(any_store_url):
 
 
 @in_event_loop
-async def test_what_was_ever_declared_is_told(any_store_url):
+async def test_every_declared_version_is_listed(any_store_url):
     old, new = make_metric(), make_metric(version=2, params=make_params(k=64))
     search = make_metric("search")
     async with open_store(any_store_url, create=True) as store:
@@ -186,7 +186,7 @@ async def test_what_was_ever_declared_is_told(any_store_url):
 
 
 @in_event_loop
-async def test_overview_tells_days_reports_segments_and_bytes(any_store_url):
+async def test_overview_lists_days_reports_segments_and_bytes(any_store_url):
     other, tomorrow = MetricVersion("homepage", 2), _DAY + dt.timedelta(days=1)
     async with open_store(any_store_url, create=True) as store:
         assert await store.overview() == []

@@ -36,7 +36,9 @@ def _batches(number: int) -> list[NewBatch]:
 
 @pytest.mark.parametrize("seed", range(3))
 @in_event_loop
-async def test_every_batch_counts_once_whatever_clocks_upkeep_and_others_do(any_store_url, seed):
+async def test_every_batch_counts_once_despite_clocks_upkeep_and_other_collectors(
+    any_store_url, seed
+):
     """Two collectors with clocks that differ and go back, the same batches, and upkeep in between.
 
     A batch may be new again only if the day under which it was first sent was forgotten.

@@ -181,7 +181,7 @@ async def test_counting_takes_small_bites(any_store_url, monkeypatch):
 
 
 @in_event_loop
-async def test_several_count_beside_mergers_readers_and_appends(any_store_url, monkeypatch):
+async def test_several_collectors_count_during_merges_reads_and_appends(any_store_url, monkeypatch):
     """Every reader sees each report once, whoever is at work."""
     monkeypatch.setattr(segments, "_REPORTS_AT_ONCE", 64)
     async with _declared(any_store_url) as store:

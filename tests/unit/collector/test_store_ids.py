@@ -115,7 +115,7 @@ async def test_batch_sent_again_after_midnight_waits_for_its_first_transaction(p
 
 
 @in_event_loop
-async def test_day_is_begun_again_after_whoever_began_it_died(postgresql, postgresql_url):
+async def test_a_day_is_begun_again_after_its_first_process_died(postgresql, postgresql_url):
     """The connection ends after the partition was made and before anything is in it."""
     batch = make_new_batch()
     cut: list[str] = []
@@ -137,7 +137,7 @@ async def test_day_is_begun_again_after_whoever_began_it_died(postgresql, postgr
 
 
 @in_event_loop
-async def test_transactions_of_the_same_day_run_beside_each_other(postgresql_url):
+async def test_transactions_of_the_same_day_run_concurrently(postgresql_url):
     begun: list[asyncio.Task[list[bool]]] = []
     finished: list[list[bool]] = []
 
@@ -187,9 +187,7 @@ async def test_long_reader_delays_forgetting_but_neither_ingest_nor_merging(post
 
 
 @in_event_loop
-async def test_what_a_clock_that_was_ahead_has_prepared_is_removed_unless_it_is_used(
-    postgresql, postgresql_url
-):
+async def test_unused_tables_of_a_clock_that_was_ahead_are_removed(postgresql, postgresql_url):
     def tables() -> set[str]:
         names = postgresql.execute(
             "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relname ~ '[0-9]{8}$'",

@@ -84,7 +84,7 @@ async def test_late_reports_are_mixed_with_those_that_are_there(any_store_url):
 
 @pytest.mark.usefixtures("small_segments")
 @in_event_loop
-async def test_every_report_counts_once_whoever_mixes_reads_and_imports(any_store_url):
+async def test_every_report_counts_once_while_others_mix_read_and_import(any_store_url):
     """Two mixers, an importer and a reader; the reader never sees a report missing or twice."""
     async with (
         open_store(any_store_url, create=True) as one,

@@ -209,9 +209,7 @@ async def test_transaction_that_was_cut_off_while_it_waited_spoils_no_connection
 
 
 @in_event_loop
-async def test_nobody_notices_a_restart_after_which_no_connection_is_alive(
-    postgresql, postgresql_url
-):
+async def test_clients_survive_a_restart_that_closes_all_connections(postgresql, postgresql_url):
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'"
     async with open_store(postgresql_url, create=True) as store:
         await store.append([make_new_batch()], _DAY)
@@ -264,7 +262,7 @@ async def test_password_is_used_and_never_shown(postgresql, postgresql_url, crea
 
 
 @in_event_loop
-async def test_server_that_is_not_there_is_told(postgresql_url):
+async def test_server_that_is_not_there_is_reported(postgresql_url):
     url = postgresql_url.replace("?host=", "?host=/nowhere")
     with pytest.raises(StoreError, match=r"/nowhere.*No such file"):
         async with open_store(url, create=True):

@@ -76,7 +76,7 @@ async def test_merging_takes_small_bites(any_store_url, monkeypatch):
 
 
 @in_event_loop
-async def test_every_report_counts_once_whoever_merges_reads_and_writes(any_store_url):
+async def test_every_report_counts_once_while_others_merge_read_and_write(any_store_url):
     """Two mergers, a writer and a reader; the reader never sees a report missing or twice."""
     async with (
         open_store(any_store_url, create=True) as one,
@@ -150,7 +150,7 @@ async def test_version_once_used_stays_taken_after_it_was_deleted(any_store_url)
 
 
 @in_event_loop
-async def test_what_was_deleted_or_merged_leaves_no_bytes_in_the_files(sqlite_url, tmp_path):
+async def test_deleted_or_merged_reports_leave_no_bytes_in_the_files(sqlite_url, tmp_path):
     """Every record that is looked for is random: P(false alarm) < 1e-25."""
     deleted, merged = make_random_batch(2000), make_random_batch(40)
     kept = make_random_batch(40)

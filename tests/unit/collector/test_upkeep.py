@@ -72,9 +72,7 @@ async def test_ageing_goes_on_when_the_day_changes(sqlite_url):
 
 @pytest.mark.parametrize("jump", [8, 3650, -9, -3650])
 @in_event_loop
-async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_that_it_is_right(
-    any_store_url, jump
-):
+async def test_nothing_is_deleted_after_a_clock_jump_until_it_is_confirmed(any_store_url, jump):
     there, steps = _TODAY + dt.timedelta(days=jump), dict[str, bool]()
     async with open_store(any_store_url, create=True) as store:
         batch = make_new_batch()
@@ -102,7 +100,7 @@ async def test_nothing_is_deleted_when_the_clock_has_jumped_until_somebody_says_
 
 
 @in_event_loop
-async def test_reports_stay_single_when_the_clock_has_jumped_until_somebody_says_that_it_is_right(
+async def test_reports_stay_single_after_a_clock_jump_until_it_is_confirmed(
     any_store_url,
 ):
     async with open_store(any_store_url, create=True) as store:

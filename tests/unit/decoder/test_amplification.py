@@ -63,7 +63,7 @@ def test_bounds_of_a_boolean_are_above_the_exact_delta(n, epsilon):
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_the_blanket_is_exact_where_nobody_hides_a_report(epsilon):
+def test_the_blanket_is_exact_without_hidden_reports(epsilon):
     params = make_params(k=8, h=1, m=1)
     exact = exact_delta_of_bits(params, 1, epsilon)
     assert blanket_delta(bit_ratios(params), 1, epsilon) == pytest.approx(exact, abs=1e-8)

@@ -65,7 +65,7 @@ def test_cohort_that_repeating_clients_explain_is_found_in_a_one_time_metric(rng
     assert not anomalies(*chunks, metric=once._replace(mode="longitudinal")).cohorts_suspicious
 
 
-def test_what_cannot_be_told_is_said(rng):
+def test_undetermined_figures_are_explained(rng):
     boolean = make_metric(metric_type=BooleanType())
     found = anomalies(honest(5000, rng, boolean), metric=boolean)
     assert not found.suspicious
@@ -75,7 +75,7 @@ def test_what_cannot_be_told_is_said(rng):
 
 
 @pytest.mark.parametrize("n_forged", [0, 1000])
-def test_findings_are_json_that_tells_the_verdict(n_forged, rng):
+def test_findings_are_json_with_the_verdict(n_forged, rng):
     found = anomalies(honest(5000, rng), records_of(np.zeros((n_forged, 128))))
     document = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert document["suspicious"] is (n_forged > 0)

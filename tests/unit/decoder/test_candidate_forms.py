@@ -24,7 +24,7 @@ FORMS = {
 
 @pytest.mark.parametrize("only", [False, True], ids=["whole list", "screened"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_list_in_another_form_is_told_with_an_example(words, tmp_path, form, only):
+def test_a_list_in_another_form_is_reported_with_an_example(words, tmp_path, form, only):
     how, text, example = FORMS[form]
     header = ["domain,rank"] if form == "columns" else []
     listed = tmp_path / "list.csv"

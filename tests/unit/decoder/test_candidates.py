@@ -77,7 +77,7 @@ def test_repeated_strings_are_refused():
         mapped(["a", "b", "a"], np.zeros((3, 1, 1), dtype=np.int16), params)
 
 
-def test_candidates_for_other_parameters_are_told():
+def test_candidates_for_other_parameters_are_reported():
     candidates = hashed(["a"], make_params(k=16, h=2, m=4))
     candidates.check(make_params(k=16, h=2, m=4, f=0.25, p=0.1, q=0.9))
     with pytest.raises(CandidateError, match=r"\(16, 2, 4\): must be for \(16, 2, 5\)"):

@@ -114,7 +114,7 @@ def test_figures_are_those_of_the_metric(tmp_path):
     assert "without a bound" in text  # of what a change shows
 
 
-def test_what_max_periods_bounds_is_not_said_to_be_without_a_bound():
+def test_metrics_with_max_periods_are_called_bounded():
     once = make_metric("theme", params=make_params(f=0.0), mode="once", period_days=30)
     text = pages([make_registry(once)], _TODAY)[INDEX].headline
     assert f"spends at most epsilon {100 * once.epsilon_report:.4g} over all of them." in text
@@ -143,7 +143,7 @@ def test_all_types_of_the_example_have_an_example():
         assert "a device could send" in (sent.facts or {})
 
 
-def test_init_without_anybody_who_answers_names_the_options(tmp_path, monkeypatch):
+def test_init_without_a_terminal_names_the_options(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["init", "--application", "com.example.app"], input="")
     assert result.exit_code == 2

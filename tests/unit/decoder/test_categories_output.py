@@ -82,7 +82,7 @@ def test_category_names_survive_csv_and_dont_command_the_terminal():
     assert "\x1b" not in text
 
 
-def test_enum_tells_how_far_the_others_are_behind_the_largest():
+def test_enum_states_how_far_others_are_behind_the_largest():
     rows = json.loads(to_json(decoded(ENUM)))["rows"]
     assert rows[0]["behind"] is None
     assert rows[1]["behind"] == pytest.approx(rows[0]["unbiased"] - rows[1]["unbiased"])
@@ -90,7 +90,7 @@ def test_enum_tells_how_far_the_others_are_behind_the_largest():
     assert rows[1]["behind_std_error"] > together  # one's gain is the other's loss
 
 
-def test_quantile_that_may_be_anything_is_told_so_in_the_page_as_on_the_terminal():
+def test_an_undetermined_quantile_is_named_on_page_and_terminal():
     decoding = decoded(ORDINAL)
     assert decoding.ordinal is not None
     first, *others = decoding.ordinal.quantiles

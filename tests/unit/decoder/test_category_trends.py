@@ -83,7 +83,7 @@ def test_change_is_marked_on_its_day_and_only_where_it_is(trends):
 
 
 @pytest.mark.parametrize("one_time", [False, True])
-def test_what_days_share_is_the_noise_that_is_not_new_in_each_report(one_time):
+def test_days_share_the_noise_that_is_not_redrawn(one_time):
     """Only metrics of one report per client take days for wholly independent."""
     trends = decode_category_days(
         counts_by_day(), METRIC._replace(mode="one-time" if one_time else "longitudinal")

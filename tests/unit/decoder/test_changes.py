@@ -48,7 +48,7 @@ def test_day_that_is_another_is_a_spike_and_days_are_a_stretch():
     assert (stretch.before, stretch.after) == pytest.approx((0.2, 0.17))
 
 
-def test_far_changes_are_told_apart_though_their_chances_are_0():
+def test_far_changes_are_ordered_though_their_chances_are_0():
     """Beyond 38 standard errors chances are below the least number."""
     shares = np.full(40, 0.2)
     shares[11] = 0.9
@@ -95,7 +95,7 @@ def test_weekly_pattern_is_no_change_and_its_size_is_estimated():
     np.testing.assert_allclose(fit.weekday_error, np.sqrt(0.017**2 / 8 * 6 / 7))
 
 
-def test_shift_is_no_weekly_pattern_and_is_found_beside_one():
+def test_a_shift_is_no_weekly_pattern_and_is_found_with_one():
     step = np.where(np.arange(56) >= 31, 0.1, 0.0)
     for pattern in (0.0, 0.12):
         fit = fit_changes(0.2 + step + pattern * WEEKEND, np.full(56, 0.017**2), 0.05)

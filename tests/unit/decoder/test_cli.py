@@ -71,7 +71,7 @@ def test_fewer_reports_than_a_release_needs_are_not_decoded(
 
 
 @pytest.mark.parametrize("n_forged", [0, 30])
-def test_reports_that_look_forged_are_told_in_the_table_in_json_and_beside_csv(
+def test_reports_that_look_forged_are_named_in_table_json_and_with_csv(
     metrics_file, tmp_path, n_forged
 ):
     forged = records_of(np.zeros((n_forged, 128)), 7)

@@ -102,7 +102,7 @@ def test_groups_in_the_other_order_differ_by_as_much_the_other_way(seed, first, 
 
 @examples(15)
 @given(st.integers(0, 2**32))
-def test_a_difference_is_that_of_the_shares_beside_it(seed):
+def test_a_difference_is_that_of_the_two_shares(seed):
     found = compared(strings(seed))
     difference = found.treatment.value - found.control.value
     np.testing.assert_allclose(found.difference.value, difference, atol=1e-12)

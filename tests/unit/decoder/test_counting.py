@@ -48,7 +48,7 @@ def test_counts_do_not_depend_on_chunks_and_progress_never_falls(sizes, piece):
 
 @pytest.mark.parametrize("before", [0, 40])
 @pytest.mark.parametrize("after", [0, 40])
-def test_bad_record_is_told(monkeypatch, before, after):
+def test_bad_record_is_reported(monkeypatch, before, after):
     monkeypatch.setattr(module, "_PIECE_BYTES", 10 * WIDTH)
     bad = PARAMS.m.to_bytes(2, "little") + bytes(WIDTH - 2)
     chunks = [*before * [some_records(10)], bad, *after * [some_records(10)]]
@@ -84,7 +84,7 @@ def test_file_is_counted_and_looked_at(tmp_path):
     assert detector.result() == at_once.result()
 
 
-def test_broken_file_is_told_by_its_name(tmp_path):
+def test_broken_file_is_reported_by_its_name(tmp_path):
     path = tmp_path / "reports.parquet"
     path.write_bytes(b"PAR1")
     with pytest.raises(ReportFileError, match=r"reports\.parquet"):

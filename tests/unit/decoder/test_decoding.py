@@ -67,7 +67,7 @@ def test_present_strings_are_found_and_absent_ones_are_not():
     assert ((decoding.low <= truth) & (truth <= decoding.high))[50:].all()
 
 
-def test_strings_nobody_listed_are_unknown_mass():
+def test_unlisted_strings_are_unknown_mass():
     """The unlisted string's bits scatter the rates, which the standard error must know."""
     summary = decode(counts_of(HELD), CLEAR, ["beta", "gamma", *names(20)]).summary
     assert abs(summary.unknown_share - 0.6) < 4.5 * summary.unknown_std_error
@@ -115,7 +115,7 @@ def test_single_candidate_that_everyone_holds():
     assert abs(decoding.share[0] - 1) < 4.5 * decoding.std_error[0]
 
 
-def test_single_candidate_that_nobody_holds():
+def test_a_single_absent_candidate():
     decoding = decode(counts_of({"alpha": 10_000}), CLEAR, ["beta"])
     assert_consistent(decoding)
     assert not decoding.detected.any()
@@ -174,7 +174,7 @@ def test_all_cohorts_but_one_may_be_empty():
     assert np.abs(decoding.share - truth)[known].max() < 0.1
 
 
-def test_candidates_that_only_empty_cohorts_tell_apart_are_groups():
+def test_candidates_that_differ_in_empty_cohorts_alone_are_groups():
     """One cohort of 8 bits sees 8 kinds of strings, so most of 40 candidates look like another."""
     params = make_params(k=8, h=1, m=2, f=0.1, p=0.1, q=0.9)
     counts = counts_of({"alpha": 10_000}, params)

@@ -165,7 +165,7 @@ def test_two_slices_are_compared(themes):
     assert differs == {"a": True, "b": True, "c": False}
 
 
-def test_groups_are_compared_where_both_tell_the_same_beside(tmp_path):
+def test_groups_are_compared_within_equal_dimensions(tmp_path):
     """Linux has few of the treatment: its control would be compared with nobody's.
 
     Everybody of Linux crashes, and nobody else: the arms don't differ.
@@ -264,7 +264,7 @@ def test_commands_take_the_same(themes, tmp_path):
         ),
     ],
 )
-def test_what_a_metric_does_not_tell_is_refused(themes, options, fault):
+def test_undeclared_dimensions_are_refused(themes, options, fault):
     with pytest.raises(OptionError, match=fault):
         themes.decode(**options)
 

@@ -62,11 +62,11 @@ def test_the_first_exception_in_the_order_of_tasks_is_raised():
 
 
 @pytest.mark.parametrize(("name", "master"), [("ray", None), ("local", "tcp://host:8786")])
-def test_what_isnt_an_engine_is_refused(name, master):
+def test_unknown_engines_are_refused(name, master):
     with pytest.raises(OptionError, match=r"^(engine|master)="), open_engine(name, master):
         pass
 
 
-def test_what_an_engine_cant_read_is_refused():
+def test_inputs_that_an_engine_cannot_read_are_refused():
     with pytest.raises(OptionError, match="export it first"):
         decode_metric("homepage", metrics="metrics.toml", store="sqlite:///a.db", engine="dask")

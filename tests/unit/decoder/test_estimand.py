@@ -34,7 +34,7 @@ def test_strings_of_a_population_have_the_drawing_of_clients_in_their_errors(cou
     assert ours.summary.unknown_std_error >= alone.summary.unknown_std_error
 
 
-def test_what_is_detected_does_not_depend_on_whose_shares_are_asked_for(counts):
+def test_detection_does_not_depend_on_the_estimand(counts):
     decodings = [decode(counts, PARAMS, NAMES, repeats=each)
                  for each in (ONCE, TWICE, ONCE_OF_REPORTS)]  # fmt: skip
     for other in decodings[1:]:

@@ -67,7 +67,7 @@ def counts_with(
     ],
     ids=["plausible", "maximal gain", "maximal loss"],
 )
-def test_one_percent_forged_moves_a_share_by_what_is_said(forger, target, shift, rng):
+def test_one_percent_forged_moves_a_share_by_the_stated_amount(forger, target, shift, rng):
     """2.5 points with plausible reports, 4 with the decoder's worst; P(false alarm) < 1e-6.
 
     The estimate's standard error is 0.0017 here, its share among the forged is 0 and the bound

@@ -60,13 +60,13 @@ def test_short_strings_in_an_array_hash_as_others_do(strings):
     ],
     ids=["Latin-1", "surrogate", "cut", "too long", "too long in UTF-8"],
 )
-def test_what_no_client_could_report_is_refused_by_its_place(encoded, problem):
+def test_impossible_reports_are_refused_by_position(encoded, problem):
     with pytest.raises(CandidateError, match=f"^string 2: {problem}$"):
         canonical_forms([b"a", "é".encode(), encoded, b"c"], place)
 
 
 @given(st.lists(st.sampled_from("abcd")), st.data())
-def test_strings_of_one_hash_are_told_apart_by_their_bytes(strings, data):
+def test_strings_of_one_hash_are_distinguished_by_their_bytes(strings, data):
     """Hashes are made equal, as collisions would."""
     hash_of = data.draw(st.fixed_dictionaries(dict.fromkeys("abcd", st.integers(0, 1))))
     words = np.array([(0, hash_of[string]) for string in strings], dtype=np.uint32)

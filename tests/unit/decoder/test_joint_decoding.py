@@ -108,7 +108,7 @@ def test_hashed_tuples_are_found_and_their_table_holds_the_truth(tuples):
     assert np.abs((by_site.share[:, 1] - expected) / error).max() < 5.5
 
 
-def test_nothing_is_said_of_a_table_where_too_little_is_there():
+def test_tables_with_too_few_reports_get_no_statement():
     metric = site_metric()
     counts = draw_tuples({("elsewhere.example", True): 5_000}, metric, np.random.default_rng(4))
     found = decode_joint(counts, metric, (FieldLabels("site", SITES), SECURE))

@@ -66,7 +66,7 @@ def test_intervals_of_conditional_shares_are_fiellers_away_from_0_and_1():
         assert abs(y - end * a) / error == pytest.approx(1.96, abs=0.002)
 
 
-def test_conditional_shares_among_hardly_anybody_are_not_known():
+def test_conditional_shares_of_tiny_groups_are_unknown():
     found = known_table(TABLE, variance=0.003)  # the first row is 4.7 standard errors above 0
     share, low, high = conditional(found, 0)
     assert np.isnan([share[0], low[0], high[0]]).all()

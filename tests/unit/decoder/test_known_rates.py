@@ -43,7 +43,7 @@ def test_honest_clients_are_not_suspected_for_repeating_a_permanent_response(rep
         assert not known_rates(counts, ENUM).suspicious
 
 
-def test_one_unused_bit_that_forgers_set_is_told():
+def test_one_unused_bit_that_forgers_set_is_noticed():
     rates = honest_rates(ENUM)
     rates[7] += 0.1
     found = known_rates(counts_at(rates), ENUM)
@@ -68,7 +68,7 @@ def test_small_shift_of_all_unused_bits_counts_more_than_of_one():
     assert must_send[1] == pytest.approx(7 * must_send[0], rel=1e-6)
 
 
-def test_reports_with_two_true_values_are_told():
+def test_reports_with_two_true_values_are_reported():
     rates = honest_rates(FULL)
     rates[1] = NOISE.q_star
     found = known_rates(counts_at(rates), FULL)

@@ -65,13 +65,13 @@ def test_refit_is_a_share_of_the_whole():
     assert 0.95 < decoding.constrained_share.sum() <= 1 + 1e-9
 
 
-def test_strings_nobody_listed_are_unknown_mass():
+def test_unlisted_strings_are_unknown_mass():
     summary = decoded(HELD, CLEAR, ["beta", "gamma", *names(20)]).summary
     assert abs(summary.unknown_share - 0.6) < 4.5 * summary.unknown_std_error
     assert 0 < summary.unknown_std_error < 0.05
 
 
-def test_nobody_is_found_where_nobody_is():
+def test_no_string_is_found_where_none_is_held():
     decoding = decoded({"elsewhere": 5_000}, CLEAR, names(3))
     assert not decoding.detected.any()
     assert decoding.summary.unknown_share == 1
@@ -138,7 +138,7 @@ def test_few_reports_are_decoded():
 
 @pytest.mark.parametrize("n_reports", [1, 2, 3])
 @pytest.mark.filterwarnings("error")
-def test_reports_that_tell_nothing_are_refused(n_reports):
+def test_reports_without_information_are_refused(n_reports):
     with pytest.raises(UndecodableError, match=f"{n_reports} reports are too few"):
         decoded({"alpha": n_reports}, NOISY, ["alpha", *names(20)])
 

@@ -43,7 +43,7 @@ def test_other_rules_alarm_too_often(looks, judge):
 
 
 @given(st.sampled_from([FixedSample(), AlwaysValid(SCALE)]), st.floats(-40, -1), std_errors)
-def test_what_is_critical_has_just_that_p_value(judge, log_level, std_error):
+def test_critical_values_have_exactly_that_p_value(judge, log_level, std_error):
     error = np.array([std_error])
     assert judge.log_p(judge.critical_z(log_level, error), error)[0] == pytest.approx(log_level)
 

@@ -102,7 +102,7 @@ def test_wrong_parameters_are_suspected(wrong):
         ),
     ],
 )
-def test_a_common_string_that_no_candidate_is_is_told(wrong):
+def test_a_common_unlisted_string_is_reported(wrong):
     """Seeded: either side of the limit is tens of standard errors away."""
     counts = counts_of(np.random.default_rng(2))
     reports = np.full(PARAMS.m, N // PARAMS.m)
@@ -115,7 +115,7 @@ def test_a_common_string_that_no_candidate_is_is_told(wrong):
     assert share > max(found.summary.detection_limit, found.constrained_share.sum())
 
 
-def test_right_parameters_are_hardly_ever_suspected():
+def test_right_parameters_are_rarely_suspected():
     """200 regimes, each suspected with a chance of at most 1e-6: 2e-4; seeded, and it passes.
 
     Ten thousand regimes gave none at 1e-6, 2 at 1e-3 and 42 at .05.
@@ -140,7 +140,7 @@ def test_right_parameters_are_hardly_ever_suspected():
         assert not suspected(counts, params, RepeatedReports(source=RepeatSource.UNKNOWN))
 
 
-def test_what_all_clients_or_none_set_is_within_bounds():
+def test_bits_that_all_or_no_clients_set_are_within_bounds():
     """With f1 = 0 a true bit is a permanent one for certain: no logarithm of 0 is taken."""
     params = DecodingParams(k=8, h=1, m=1, f0=0.3, f1=0.0, p=0.1, q=0.9)
     bits = np.full((1, 8), 100)
@@ -167,7 +167,7 @@ COUNTS = (
 MAP = 'a,3,5,10,11\n"b,c",2,4,16,12\n"say ""hi""",7,8,12,9\nNA,8,1,15,12\n'
 
 
-def test_exchanged_p_and_q_of_a_params_file_are_told(tmp_path):
+def test_exchanged_p_and_q_of_a_params_file_are_reported(tmp_path):
     """A string of 60% got -47%, with an interval wholly below zero and without a warning."""
     (tmp_path / "counts.csv").write_text(COUNTS)
     (tmp_path / "map.csv").write_text(MAP)

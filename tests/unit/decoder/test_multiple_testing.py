@@ -91,7 +91,7 @@ def test_local_false_rate_is_the_part_of_true_hypotheses_among_such_p_values():
     assert rates[5_000:10_000].min() > 0.95
 
 
-def test_what_weighs_much_and_is_there_leaves_few_tests():
+def test_a_heavy_present_string_leaves_few_tests():
     """Ten of a hundred are there and have nine tenths of the weight."""
     log_p = np.log(np.concatenate([np.full(10, 1e-9), (np.arange(90) + 0.5) / 90]))
     log_weights = np.log(np.repeat([9.0, 1 / 9], [10, 90]))

@@ -104,7 +104,7 @@ def test_bytes_make_characters_as_likely_as_the_alphabet_does(text):
     assert pytest.approx(1 - everything.chances.sum()) == LEAST_END
 
 
-def test_what_is_going_on_may_have_ended():
+def test_an_open_stretch_may_have_ended():
     parts = Mixture.at_start().shares_of_models(
         np.array([[97, END], [0xD0, 0xBF]], dtype=np.uint16)
     )

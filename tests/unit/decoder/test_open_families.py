@@ -106,7 +106,7 @@ def test_no_more_is_detected_than_one_rate_for_all_families_allows(counts, propo
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(100, marks=pytest.mark.long)])
-def test_few_clients_show_no_strings_that_nobody_has(seed):
+def test_few_clients_show_no_false_strings(seed):
     """Of 130 clients with one string, one for each cohort, whose steps' models fit noise alone."""
     counts = draw_counts({"a": 130}, PARAMS, STEPS, np.random.default_rng(seed))
     decoding = decode_open_strings(counts, PARAMS, TYPE, room=1_500, alpha=ALPHA).decoding

@@ -54,7 +54,7 @@ def store_of(folder: Path, metric: Metric, cohorts: Sequence[int]) -> str:
 
 
 @pytest.mark.parametrize("option", ["--extend", "--alphabet"])
-def test_what_guides_a_search_belongs_to_open_strings(registry, tmp_path, option):
+def test_search_options_belong_to_open_strings(registry, tmp_path, option):
     names = tmp_path / "names.txt"
     names.write_text("one.example\n", encoding="utf-8")
     result = run("decode", "homepage", "--metrics", registry, "--candidates", names, option, "one")

@@ -123,7 +123,7 @@ def test_csv_numbers_keep_nine_digits(share, n_reports):
     assert row["detected"] == "true"
 
 
-def test_what_the_data_cannot_tell_is_empty_in_csv_and_null_in_json():
+def test_undetermined_figures_are_empty_in_csv_and_null_in_json():
     decoding = make_decoding(["a", "b"], [math.nan, 0.5], [False, True], unknown_share=math.nan)
     unknown = ("count", "std_error", "count_low", "count_high", "proportion", "prop_std_error",
                "prop_low", "prop_high")  # fmt: skip
@@ -174,7 +174,7 @@ def uncertain() -> Decoding:
     return replace(decoding, low=np.array([0.38, 0.0, -0.02]))
 
 
-def test_interval_that_reaches_zero_is_said_in_words():
+def test_an_interval_that_reaches_zero_is_put_in_words():
     text = shown(uncertain())
     lines = {line.split()[1]: line for line in text.splitlines() if line.startswith("│")}
     assert "present, frequency uncertain" in lines["unsure"]
@@ -231,7 +231,7 @@ def test_formulas_are_inert_in_csv_if_that_is_wanted(start):
     assert parsed(to_csv(decoding))[0]["string"] == start
 
 
-def test_table_says_how_many_rows_it_leaves_out():
+def test_table_states_how_many_rows_it_leaves_out():
     text = shown(make_decoding([f"string {i}" for i in range(12)]), limit=5)
     assert text.count("string ") - text.count("none of the detected string") == 5
     assert "and 7 more; --output writes them all" in text
@@ -282,7 +282,7 @@ HONEST = make_anomalies()
     ],
     ids=["honest", "set bits", "repeats", "cohorts", "can't be checked"],
 )
-def test_summary_tells_whether_reports_look_honest(change, lines):
+def test_summary_states_whether_reports_look_honest(change, lines):
     anomalies = replace(HONEST, **change)
     text = shown(make_decoding(["a"]), anomalies=anomalies)
     for line in lines:
@@ -290,7 +290,7 @@ def test_summary_tells_whether_reports_look_honest(change, lines):
     assert ("SUSPICIOUS" in text) == anomalies.suspicious
 
 
-def test_candidates_that_cant_be_told_apart_are_rows_of_one_group_and_one_line_for_people():
+def test_indistinguishable_candidates_are_rows_of_one_group_and_one_line_for_people():
     same = CollisionGroups(np.array([2, 3]), np.array([0, 0]))
     decoding = make_decoding(["a", "b", "c", "d"], share=[0.3, 0.1, 0.3, 0.3], same_bits=same)
     lines = csv_of(strings_estimates(decoding)).splitlines()

@@ -45,7 +45,7 @@ def test_strings_and_numbers_come_back_exactly():
     assert kept["string"] == NASTY[:4]
 
 
-def test_what_the_data_cannot_tell_is_null():
+def test_undetermined_figures_are_null():
     rows = table_of(written(make_decoding(["a", "b"], [math.nan, 0.5]))).to_pylist()
     assert {rows[0][name] for name in COLUMNS[1:9]} == {None}
     assert rows[0]["p_value"] == 1e-9
@@ -60,7 +60,7 @@ def test_rows_of_many_chunks_come_in_order(n):
     assert n == 0 or compression.column(0).compression == "ZSTD"
 
 
-def test_metadata_tells_summary_and_provenance_as_json():
+def test_metadata_has_summary_and_provenance_as_json():
     metadata = table_of(written(make_decoding(["a"], unknown_share=math.nan))).schema.metadata
     summary = json.loads(metadata[b"hubbub.summary"])
     assert (summary["reports"], summary["unknown_share"]) == (1000, None)

@@ -120,7 +120,7 @@ def test_plans_are_entries_that_a_registry_takes_and_that_keep_the_budget(goal, 
         (("table", "--cells", "2×40", "--max-bits", "64", *ONE_TIME), ["80 cells are hashed into"]),
     ],
 )
-def test_what_a_plan_means_is_said(arguments, words):
+def test_plans_are_explained(arguments, words):
     result = plan(*arguments, "--reports", "1e6")
     assert result.exit_code == 0, result.output
     for word in words:
@@ -176,7 +176,7 @@ def test_given_parameters_are_evaluated_one_by_one_or_from_the_registry(goal, tm
     assert named.stdout == one_by_one.stdout.replace("metrics.example", "metrics.words")
 
 
-def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path):
+def test_given_parameters_are_compared_with_the_best_at_their_epsilons(tmp_path):
     path, picture = tmp_path / "plan.json", tmp_path / "plan.svg"
     result = planned("strings", *GIVEN, "--output", path, "--output", picture)
     given, best, *_ = json.loads(path.read_text(encoding="utf-8"))["rows"]
@@ -195,7 +195,7 @@ def test_given_parameters_are_set_beside_the_best_at_their_epsilons(tmp_path):
 
 @goals
 @pytest.mark.parametrize("wanted", ["--share", "--error"])
-def test_given_parameters_and_a_target_tell_the_reports(goal, wanted, tmp_path):
+def test_given_parameters_and_a_target_determine_the_reports(goal, wanted, tmp_path):
     path = tmp_path / "plan.json"
     result = plan(*GOALS[goal], wanted, "0.01", *NUMBERS[goal], "--output", path)
     assert result.exit_code == 0, result.output

@@ -73,7 +73,7 @@ def test_a_comparison_is_planned(arguments, expected):
         (("sync", "--difference", "0.1"), "must be 'string', 'enum', 'ordinal' or 'number'"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(arguments, expected):
+def test_impossible_plans_are_refused(arguments, expected):
     result = plan(*arguments)
     assert result.exit_code != 0
     assert expected in result.output

@@ -40,7 +40,7 @@ def test_one_time_plans_are_optimal_unary_encoding(epsilon):
 
 @pytest.mark.parametrize("n_reports", [3e3, 1e5, 1e6, 1e8])
 @pytest.mark.parametrize("budget", [ONE_TIME, Budget(6.0, 3.0)], ids=str)
-def test_cells_are_a_power_of_two_and_cohorts_tell_candidates_apart(budget, n_reports):
+def test_cells_are_a_power_of_two_and_cohorts_distinguish_candidates(budget, n_reports):
     """A step looks at 300,000 prefixes and more."""
     params = planned(budget, n_reports).params
     assert math.log2(params.k).is_integer()

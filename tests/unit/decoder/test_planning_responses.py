@@ -42,7 +42,7 @@ def repeated(permanent: float, report: float, f1: float, q_star: float) -> Rappo
 
 @examples(20)
 @given(st.floats(0.5, 7), st.floats(0.2, 0.95), st.integers(2, 400))
-def test_no_permanent_response_tells_more_in_repeated_reports(permanent, part, reports):
+def test_no_permanent_response_reveals_more_in_repeated_reports(permanent, part, reports):
     """Of 2,000 on a grid that spend the same two epsilons."""
     budget = Budget(permanent, part * permanent, reports)
     best = exact_params(8, 1, budget, 0.5)

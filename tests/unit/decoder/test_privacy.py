@@ -177,7 +177,7 @@ def test_a_client_reports_no_more_values_than_the_registry_allows():
     ],
     ids=["values", "one value", "periods", "one-time"],
 )
-def test_what_any_history_reveals_comes_with_its_reason(metric, theorem):
+def test_bounds_over_histories_come_with_their_reason(metric, theorem):
     figures = metric_figures(metric, PlanAssumptions(days=30))
     found = {figure.key: figure for figure in figures}
     assert theorem in found["epsilon_any_history"].theorem

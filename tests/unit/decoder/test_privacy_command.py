@@ -71,7 +71,7 @@ def test_without_a_permanent_response_there_is_no_figure_for_it(tmp_path):
 
 
 @pytest.mark.parametrize(("lifetime", "short"), [(5.0, True), (900.0, False)])
-def test_the_division_of_the_lifetime_is_said(tmp_path, lifetime, short):
+def test_the_division_of_the_lifetime_is_stated(tmp_path, lifetime, short):
     path = tmp_path / "metrics.toml"
     path.write_text(registry_toml(*METRICS, lifetime_epsilon=lifetime), encoding="utf-8")
     result = privacy(path)

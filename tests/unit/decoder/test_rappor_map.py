@@ -164,7 +164,7 @@ def test_map_for_another_k_names_both(tmp_path, text, found):
     assert str(refusal.value) == f"{path}: its positions are for {found}; params.csv says k = 10"
 
 
-def test_map_of_one_cohort_tells_the_least_k(tmp_path):
+def test_map_of_one_cohort_gives_the_least_k(tmp_path):
     path = given_text(tmp_path, "a,3,12\n")
     with pytest.raises(InputError, match=r"a k of at least 12; the parameters says k = 10"):
         read_map(path, _PARAMS._replace(m=1))

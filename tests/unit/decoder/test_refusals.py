@@ -122,7 +122,7 @@ def test_options_that_cannot_be_are_refused(desk, options, reason):
     assert reason in refusal(desk, *options)
 
 
-def test_unwritable_output_is_told_before_the_work(desk):
+def test_unwritable_output_is_an_error_before_the_work(desk):
     """The folder in the way is told, and not the store that isn't there."""
     (desk.folder / "result.html").mkdir()
     missing = ("homepage", "--metrics", "{}/metrics.toml", "--store", "sqlite:///{}/none.db")
@@ -130,7 +130,7 @@ def test_unwritable_output_is_told_before_the_work(desk):
     assert message.endswith("result.html: Is a directory")
 
 
-def test_repeated_candidates_count_once_and_are_told(desk):
+def test_repeated_candidates_count_once_and_are_reported(desk):
     desk.put("names.txt", "a\nb\na\n")
     given = [each.replace("{}", os.fspath(desk.folder)) for each in (*STORED, *LISTED)]
     given += ["--method", "regression", "--output", "-"]

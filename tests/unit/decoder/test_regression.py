@@ -152,7 +152,7 @@ def test_drawn_columns_may_be_dependent_and_more_than_the_rows(rng):
     np.testing.assert_allclose(fit.coefficients[chosen], expected.coefficients, atol=1e-8)
 
 
-def test_what_is_known_of_rates_weighs_as_if_it_were_in_the_model(rng):
+def test_known_rates_weigh_as_if_they_were_in_the_model(rng):
     """Half of the shares are known: the other half is fitted as if all were in the model."""
     design = design_of(len(SHARES))
     bits = noisy_bits(design, rng)

@@ -156,7 +156,7 @@ def test_one_report_a_client_has_the_exact_binomial_tail():
     np.testing.assert_allclose(np.exp(ONCE.log_tail(ones, 1000, bit)), exact, rtol=1e-9)
 
 
-def test_who_sees_nobody_say_no_judges_zeros_by_the_same_tails():
+def test_zeros_have_the_same_tails_if_no_refusal_is_seen():
     """A boolean of equal flips looks the same with yes for no."""
     metric = make_metric(metric_type=BooleanType(), params=PARAMS[0])
     repeats = RepeatedReports(7.0, 7.0, RepeatSource.GIVEN)

@@ -61,7 +61,7 @@ def test_every_chart_has_its_numbers_as_a_table(decoded):
     assert f"{100 * decoded.share[0]:.4g}%" in numbers
 
 
-def test_suspicious_reports_are_told_at_the_top():
+def test_suspicious_reports_are_named_at_the_top():
     anomalies = replace(make_anomalies(), improbable=1234)
     page = page_of(make_decoding(["a"]), anomalies)
     head = page.html[: page.html.index("<main>")]
@@ -89,7 +89,7 @@ def test_no_string_breaks_the_page_or_hides_in_it(strings):
     assert not INVISIBLE.search(page.html)
 
 
-def test_what_the_data_cannot_tell_leaves_no_nan():
+def test_undetermined_figures_leave_no_nan():
     decoding = make_decoding(["a", "b"], [math.nan] * 2, [False] * 2, unknown_share=math.nan)
     page = page_of(decoding)
     assert_accessible(page)

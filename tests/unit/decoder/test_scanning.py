@@ -108,7 +108,7 @@ def test_indistinguishable_candidates_share_all_bits_where_there_are_reports(dat
     assert others.tolist() == [row for row in range(n) if row not in expected]
 
 
-def test_candidates_that_differ_in_the_last_cohort_alone_are_told_apart(rng):
+def test_candidates_that_differ_in_the_last_cohort_alone_are_distinguished(rng):
     """That they are alike in those that are looked at first says nothing yet."""
     params = make_params(k=128, h=2, m=64)
     positions = np.repeat(rng.integers(0, 128, (1, 64, 2), dtype=np.int16), 3, axis=0)
@@ -132,7 +132,7 @@ def test_groups_are_found_among_many():
 
 
 @pytest.mark.parametrize(("k", "h"), [(4, 16), (2, 4), (8, 8), (64, 2)])
-def test_first_numbers_tell_the_same_strings_apart_as_all_bits_do(k, h):
+def test_first_numbers_distinguish_the_same_strings_as_all_bits(k, h):
     """Of 500 strings pairs that differ have equal numbers with probability 2^-64 or so."""
     params = DecodingParams(k, h, 120, f=0.5, p=0.25, q=0.75)
     words = np.random.default_rng(k).integers(2**32, size=(500, 2), dtype=np.uint32)

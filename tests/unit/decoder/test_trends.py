@@ -166,7 +166,7 @@ def weekly(trends) -> Trends[Decoding]:
     )
 
 
-def test_weekly_pattern_is_shown_by_weekday_beside_a_spike(weekly):
+def test_a_weekly_pattern_is_shown_by_weekday_with_a_spike(weekly):
     """Within 4.9 standard errors, seven weekdays: P(false alarm) < 1e-5; seeded."""
     text = table_of(weekly)
     assert "on 18 November, " in text

@@ -116,7 +116,7 @@ def test_each_report_and_day_has_one_result(watched):
     assert names <= watched.files().keys()
 
 
-def test_what_is_there_is_never_made_again(watched):
+def test_existing_results_are_never_made_again(watched):
     before = watched.files()
     assert watched.watch() == ("", "")
     assert watched.files() == before
@@ -165,7 +165,7 @@ def _loud(folder: Path, report: str) -> dict[dt.date, list[tuple[str, str]]]:
     return found
 
 
-def test_news_is_told_once_on_the_day_it_is_sure(watched):
+def test_news_is_announced_once_on_the_day_it_is_certain(watched):
     """Half of all clients have another word, or theme, from the fifth day on."""
     assert _loud(watched.path, "words") == {
         _DAYS[4]: [(news.NEW, "word 4"), (news.CHANGED, "word 3"), (news.CHANGED, "word 4")]
@@ -209,7 +209,7 @@ def test_metric_without_reports_waits(watched, tmp_path):
     assert "too few" in page
 
 
-def test_what_fails_is_told_and_the_rest_is_made(watched, tmp_path):
+def test_failed_results_are_reported_and_the_rest_is_made(watched, tmp_path):
     words = '[reports.words]\ncandidates = "none.txt"\n'
     folder = Folder(tmp_path, f"catch_up = 2\n{words}[reports.theme]\ndays = 2\n")
     folder.fill_like(watched)

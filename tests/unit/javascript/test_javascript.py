@@ -60,7 +60,7 @@ def test_package_needs_no_other_and_exports_what_is_there():
         assert (CLIENT / target["default"]).is_file()
 
 
-def test_what_a_browser_loads_uses_no_name_of_node(tmp_path):
+def test_browser_code_uses_no_node_names(tmp_path):
     program = tmp_path / "page.mjs"
     index = (CLIENT / "src" / "index.js").as_uri()
     program.write_text(

@@ -64,7 +64,7 @@ BREAK = "a line break in a cell"
         (b"", "it is empty"),
     ],
 )
-def test_what_the_standard_does_not_allow_is_refused_by_its_line(content, reason):
+def test_lines_that_break_the_standard_are_refused_by_number(content, reason):
     with pytest.raises(DataError, match=rf"t\.csv: .*{reason}"):
         rows_of(content)
 
@@ -76,14 +76,14 @@ TABLE = st.integers(1, 3).flatmap(
 
 
 @given(TABLE, st.sampled_from(["\n", "\r\n"]))
-def test_what_others_write_by_the_standard_is_read(table, end):
+def test_files_of_other_writers_are_read(table, end):
     text, table = io.StringIO(), [[*"abc"[: len(table[0])]], *table]
     csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator=end).writerows(table)
     assert rows_of(text.getvalue().encode()) == table
 
 
 @given(st.text(st.sampled_from('ab,"\r\n'), max_size=30))
-def test_what_is_read_is_what_the_standard_says(text):
+def test_reading_follows_the_standard(text):
     """And there are as many rows as lines, whatever they hold."""
     content = "user,city\n" + text
     try:

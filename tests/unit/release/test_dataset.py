@@ -109,7 +109,7 @@ def test_a_query_is_paid_before_it_is_answered(people):
         (lambda d: d.topk("city", 3, epsilon=1, options=["a", "b"]), "best = 3: must be from 1"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_costs_nothing(dataset, query, reason):
+def test_nonsensical_requests_are_refused_and_cost_nothing(dataset, query, reason):
     with pytest.raises(QueryError, match=reason):
         query(dataset)
     assert spent(dataset) == 0
@@ -233,7 +233,7 @@ def test_many_small_queries_last_longer_by_zcdp(people):
         assert spent(dataset) < 1
 
 
-def test_what_is_published_tells_the_cost_and_nothing_of_the_data(dataset, tmp_path):
+def test_releases_state_their_cost_and_nothing_else_about_the_data(dataset, tmp_path):
     result = dataset.histogram("city", epsilon="0.5", delta="1e-6")
     path = tmp_path / "r.json"
     write_files(result, [str(path)])
@@ -249,7 +249,7 @@ def test_what_is_published_tells_the_cost_and_nothing_of_the_data(dataset, tmp_p
     assert "people" not in json.dumps(found["summary"])
 
 
-def test_what_is_said_beside_a_release_has_codes(dataset):
+def test_messages_about_releases_have_codes(dataset):
     found = dataset.histogram("city", epsilon="0.5", delta="1e-6", total=True).findings
     codes = ["answer", "promise", "total", "mechanism", "theorem", "cost", "unit", "remaining"]
     assert [each.code for each in found] == codes

@@ -74,7 +74,7 @@ def test_three_tenths_are_three_times_a_tenth(path):
         assert len(ledger.spends()) == 3
 
 
-def test_what_was_spent_is_there_when_the_ledger_is_opened_again(path):
+def test_spends_survive_reopening_the_ledger(path):
     with make(path, delta="1e-6") as ledger:
         spend(ledger, Cost(TENTH, Fraction("1e-7"), Fraction(1, 300)))
         secret = ledger.secret
@@ -119,7 +119,7 @@ def test_rows_can_be_neither_changed_nor_deleted(path):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a database, but long enough to be one" * 9])
-def test_what_is_no_ledger_is_named(path, content):
+def test_files_that_are_no_ledger_are_named(path, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(LedgerError, match=r"budget\.db: must be a ledger"):

@@ -46,7 +46,7 @@ def laplace_law(scale: float, most: int = 4_000) -> np.ndarray[tuple[int], np.dt
 
 
 @given(EPSILONS, st.integers(1, 10))
-def test_laplace_scales_cost_at_most_epsilon_and_hardly_less(epsilon, sensitivity):
+def test_laplace_scales_cost_at_most_epsilon_and_barely_less(epsilon, sensitivity):
     scale = laplace_scale(sensitivity, epsilon)
     assert Fraction(sensitivity) / Fraction(scale) <= epsilon
     assert scale == pytest.approx(float(sensitivity / epsilon), rel=1e-12)
@@ -206,7 +206,7 @@ def test_numbers_near_the_threshold_say_that_they_may_be_of_one_row_alone():
     assert missed < 0.2 * len(rows)
 
 
-def test_values_far_beyond_the_bounds_are_clipped_without_a_word():
+def test_values_far_beyond_the_bounds_are_clipped_silently():
     """Tests turn warnings into errors."""
     bounds = lattice(0.0, 1.0)
     assert bounds.numbers(np.array([1e308, -1e308, 0.5])).tolist() == [

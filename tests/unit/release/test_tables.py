@@ -130,7 +130,7 @@ def test_a_directory_is_one_table_in_the_order_of_its_names(tmp_path):
     assert digest(folder) != before
 
 
-def test_whoever_changes_a_file_changes_its_digest_and_its_state(tmp_path):
+def test_a_changed_file_changes_digest_and_state(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text("user\nann\n")
     before = digest(path), state(path)

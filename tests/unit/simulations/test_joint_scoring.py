@@ -90,7 +90,7 @@ def test_cells_that_are_left_out_are_missing_mass():
     assert score.cells == Coverage(5, 5)
 
 
-def test_values_that_nobody_has_leave_the_other_figures_as_they_are():
+def test_absent_values_leave_the_other_figures_unchanged():
     """Nobody has the second row's value, so there are no shares among its clients."""
     truth = np.array([[0.5, 0.3, 0.2], [0.0, 0.0, 0.0]])
     with warnings.catch_warnings():

@@ -52,7 +52,7 @@ def test_same_seed_gives_the_same_files(small, tmp_path):
         assert a.read_bytes() == b.read_bytes(), a.name
 
 
-def test_output_that_can_not_be_is_told_without_a_traceback(tmp_path):
+def test_impossible_output_is_an_error_without_a_traceback(tmp_path):
     (tmp_path / "file").touch()
     done = simulate(*SMALL, "--output", str(tmp_path / "file" / "below"))
     assert done.exit_code == 1

@@ -13,7 +13,7 @@ def test_tenth_that_is_missing_is_the_ninth_the_nineteenth_and_so_on():
 
 
 @given(st.integers(1, 300), st.floats(0, 1))
-def test_so_many_are_missing_as_the_share_says(n, missing):
+def test_the_unlisted_share_matches_the_missing_names(n, missing):
     scenario = make_scenario(made_up(np.full(n, 1 / n), "v"), missing, ())
     assert abs((n - len(scenario.candidates)) - n * missing) <= 1
 

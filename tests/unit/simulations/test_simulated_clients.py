@@ -32,7 +32,7 @@ def test_without_noise_a_report_is_the_clients_filter(p, q):
     assert bits == (filters if p < q else [full ^ filter_bits for filter_bits in filters])
 
 
-def test_clients_who_report_again_draw_anew():
+def test_clients_who_report_again_draw_again():
     clients = SimulatedClients(VALUES, make_params(), np.random.default_rng(1))
     first, second = clients.report(np.zeros(50, np.int64)), clients.report(np.zeros(50, np.int64))
     assert (first[0] != second[0]).any()
