@@ -175,7 +175,8 @@ def test_after_upkeep_no_byte_links_reports_to_batches(metrics_file, database):
         before = _everything(database)
         collector.stop()
     after = _everything(database)
-    assert [path.name for path in database.parent.glob(f"{database.name}*")] == [database.name]
+    left = {path.name for path in database.parent.glob(f"{database.name}*")}
+    assert left == {database.name, f"{database.name}-lock"}
     for batch in batches:
         assert before.count(bytes.fromhex(batch.batch_id)) >= 1
         assert after.count(bytes.fromhex(batch.batch_id)) == 1

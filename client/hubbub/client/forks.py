@@ -25,14 +25,19 @@ _preparations: list[Callable[[], None]] = []
 _restarts: list[Callable[[], None]] = []
 _process = os.getpid()
 _acquired = True  # by the fork that is under way
+_hangs = False  # the thread that held it when a fork gave up holds it still
 _orphaned = False
 
 
 @contextmanager
 def no_fork() -> Iterator[None]:
     """Make forks wait until this context is left; one thread at a time may enter it."""
+    global _hangs  # noqa: PLW0603
     with _lock:
-        yield
+        try:
+            yield
+        finally:
+            _hangs = False
 
 
 def before_fork(prepare: Callable[[], None]) -> None:
@@ -62,8 +67,9 @@ def is_orphaned() -> bool:
 
 
 def _before() -> None:
-    global _acquired  # noqa: PLW0603
-    _acquired = _lock.acquire(timeout=MOST_SECONDS)
+    global _acquired, _hangs  # noqa: PLW0603
+    _acquired = _lock.acquire(timeout=0 if _hangs else MOST_SECONDS)
+    _hangs = not _acquired
     if _acquired:
         for prepare in _preparations:
             prepare()
