@@ -250,14 +250,10 @@ def load(
             values.pop(name, None)
         if "metrics" not in only:
             values["metrics"] = ""
-    faults: list[str] = []
     try:
-        settings = Settings.model_validate(values)
+        return Configuration(Settings.model_validate(values), sources)
     except ValidationError as error:
-        faults += _describe(error, sources)
-    if faults:
-        raise ConfigError(tuple(map(mask, faults)))
-    return Configuration(settings, sources)
+        raise ConfigError(tuple(map(mask, _describe(error, sources)))) from None
 
 
 def _merge(
