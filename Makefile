@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 # Everything is installed; and, which that implies, what `hubbub-simulate` needs (a quarter of it).
 READY := $(VENV)/.ready
 RUNS := $(VENV)/.runs
-# One more than there are cores: some tests wait.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two more than there are cores: some tests wait.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # npm in client/javascript, with the Node that .venv has.
 NPM := PYTHONPATH=tests $(BIN)/python -m package.npm
 NODE_MODULES := client/javascript/node_modules
