@@ -244,7 +244,7 @@ def test_gaps_are_looked_below_one_by_one_where_all_together_show_nothing():
     odd = ["bxqkz", "cvjwq", "dgzxv", "fkqxh", "gwzjx", "hqxvk"]
     strings = {**dict.fromkeys(WORDS, 5_000), **dict.fromkeys(odd, 4_000)}
     counts = draw_counts(strings, params, steps, np.random.default_rng(21))
-    found = propose(counts, params, OpenStringType(steps, 32), room=8_000)
+    found = propose(counts, params, OpenStringType(steps, 32), room=20_000)
     assert {text.encode() for text in (*odd, *WORDS)} <= set(found.steps[1].texts)
 
 
