@@ -125,18 +125,27 @@ DRIP_SECONDS = 60.0  # at least; no test waits for it
 
 
 @contextmanager
-def dripping_server(at_once: bytes, drips: bytes) -> Iterator[int]:
+def dripping_server(
+    at_once: bytes,
+    drips: bytes | Callable[[bytes], bytes],
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[int]:
     """Answer the first words of one connection at once, and then ten bytes a second.
 
     Yields the port.
+
+    drips: What follows; or a function of the client's first words that returns it.
+    tls: With it each byte is a TLS record of its own.
     """
     stop = threading.Event()
-    assert len(drips) * _SECONDS_PER_BYTE >= DRIP_SECONDS
 
     def drip(connection: socket.socket) -> None:
-        connection.recv(65_536)
+        first_words = connection.recv(65_536)
+        answer = drips(first_words) if callable(drips) else drips
+        assert len(answer) * _SECONDS_PER_BYTE >= DRIP_SECONDS
         connection.sendall(at_once)
-        for byte in drips:
+        for byte in answer:
             connection.sendall(bytes([byte]))
             if stop.wait(_SECONDS_PER_BYTE):
                 return
@@ -148,7 +157,11 @@ def dripping_server(at_once: bytes, drips: bytes) -> Iterator[int]:
             ):  # nobody yet; or the client has hung up, as it should
                 connection, _ = listener.accept()
                 connection.settimeout(10.0)
-                with connection:
+                with contextlib.ExitStack() as open_connections:
+                    open_connections.enter_context(connection)
+                    if tls is not None:
+                        connection = tls.wrap_socket(connection, server_side=True)
+                        open_connections.enter_context(connection)
                     drip(connection)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:

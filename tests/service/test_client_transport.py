@@ -325,15 +325,28 @@ _CHUNK = b"1\r\n \r\n"
 @pytest.mark.parametrize(
     ("at_once", "drips"),
     [
+        (b"", b"HTTP/1.1 201 " + b"Created" * 100),
+        (b"HTTP/1.1 201 Created\r\n", b"X: y\r\n" * 100),
+        (b"HTTP/1.1 201 Created\r\nX: ", b"y" * 600),
         (b"HTTP/1.1 201 Created\r\nContent-Length: 600\r\n\r\n", b" " * 600),
         (b"HTTP/1.1 201 Created\r\n\r\n", b" " * 600),
         (b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n", _CHUNK * 100),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 30),
     ],
-    ids=["body", "endless body", "chunks"],
+    ids=["status line", "headers", "a header", "body", "endless body", "chunks", "continue"],
 )
-def test_body_that_drips_is_left_in_time(at_once, drips):
+def test_answer_that_drips_is_left_in_time(at_once, drips):
     with dripping_server(at_once, drips) as port:
         sender = HttpSender(f"http://127.0.0.1:{port}", timeout=1.0)
+        error = in_time(lambda: sender.send(BATCH))
+    assert error[:3] == ("timeout", "no complete answer in time", None)
+
+
+@pytest.mark.usefixtures("trusted")
+def test_answer_that_drips_through_tls_is_left_in_time():
+    head = b"HTTP/1.1 201 Created\r\n"
+    with dripping_server(head, b"X: y\r\n" * 100, tls=server_context()) as port:
+        sender = HttpSender(f"https://127.0.0.1:{port}", timeout=1.0)
         error = in_time(lambda: sender.send(BATCH))
     assert error[:3] == ("timeout", "no complete answer in time", None)
 
@@ -362,10 +375,44 @@ def test_server_that_never_reads_is_left_in_time():
     assert error.kind == "timeout"
 
 
+def tls_flight(client_hello: bytes) -> bytes:
+    """Return a server's real answer to the beginning of a handshake."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = server_context().wrap_bio(incoming, outgoing, server_side=True)
+    incoming.write(client_hello)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        server.do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.usefixtures("trusted")
+def test_tls_handshake_that_drips_is_left_in_time():
+    with dripping_server(b"", tls_flight) as port:
+        sender = HttpSender(f"https://127.0.0.1:{port}", timeout=1.0)
+        error = in_time(lambda: sender.send(BATCH))
+    assert error.kind == "timeout"
+
+
 def test_tls_handshake_that_hangs_is_left_in_time():
     with socket.create_server(("127.0.0.1", 0)) as listener:  # which the system connects to
         endpoint = f"https://127.0.0.1:{listener.getsockname()[1]}"
         error = in_time(lambda: HttpSender(endpoint, 1.0).send(BATCH))
+    assert error[:3] == ("timeout", "no complete answer in time", None)
+
+
+@pytest.mark.parametrize(
+    ("at_once", "drips"),
+    [
+        (b"", b"HTTP/1.0 200 " + b"Established" * 60),
+        (b"HTTP/1.0 200 Connection established\r\n", b"X: y\r\n" * 100),
+    ],
+    ids=["status line", "headers"],
+)
+def test_proxy_whose_tunnel_drips_is_left_in_time(at_once, drips, monkeypatch):
+    with dripping_server(at_once, drips) as port:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        sender = HttpSender("https://telemetry.invalid", timeout=1.0)
+        error = in_time(lambda: sender.send(BATCH))
     assert error[:3] == ("timeout", "no complete answer in time", None)
 
 

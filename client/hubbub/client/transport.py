@@ -1,15 +1,16 @@
 """One HTTP attempt to deliver a batch, what its outcome means, and why it failed.
 
 Only an answer that the collector itself could have given counts as delivered: a captive portal that
-redirects, or answers 200 with its own page, must not make the client discard reports. The
-description of a failure contains no value, no key and no login. What is sent is a batch's compact
-form, or JSON where that isn't understood. No answer changes how later batches are sent, or it would
-mark the client.
+redirects, or answers 200 with its own page, must not make the client discard reports. An answer is
+read for a bounded time, however slowly it arrives, and the description of a failure contains no
+value, no key and no login. What is sent is a batch's compact form, or JSON where that isn't
+understood. No answer changes how later batches are sent, or it would mark the client.
 """
 
 from __future__ import annotations
 
 import enum
+import io
 import os
 import re
 import time
@@ -18,7 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from urllib.request import OpenerDirector
+    import socket
+    from http.client import HTTPResponse
+    from urllib.request import OpenerDirector, Request
+
+    from _typeshed import WriteableBuffer
 
     from hubbub.protocol.wire import Batch
 
@@ -208,9 +213,9 @@ class HttpSender:
     Threads may share a sender.
 
     `endpoint`: base address, such as "https://telemetry.example.com". `timeout`: seconds for which
-    the other side may be silent, and for the whole body of its answer. `ingest_key`: presented with
-    each batch. Raises `ValueError` if the endpoint isn't an http or https address, or the key can't
-    be sent in a header.
+    the other side may be silent, for the TLS handshake, and for the whole answer of the server, or
+    of a proxy to its tunnel. `ingest_key`: presented with each batch. Raises `ValueError` if the
+    endpoint isn't an http or https address, or the key can't be sent in a header.
     """
 
     def __init__(
@@ -272,19 +277,12 @@ class HttpSender:
         from http.client import HTTPException, IncompleteRead
         from urllib.request import Request
 
-        request, body = Request(address, data, headers), b""  # noqa: S310 (checked at the start)
+        request = Request(address, data, headers)  # noqa: S310 (checked at the start)
         try:
             with self._open().open(request, timeout=self._timeout) as response:
-                until = time.monotonic() + self._timeout
-                size = most if response.length is None else min(response.length, most)
-                while len(body) < size and (part := response.read1(size - len(body))):
-                    body += part
-                    if time.monotonic() > until:
-                        raise TimeoutError
-                if (
-                    response.length is not None and len(body) < size
-                ):  # of a 422, all would be refused
-                    raise IncompleteRead(body)
+                body = response.read(most)
+                if response.length and len(body) < most:  # of a 422, all would be refused
+                    raise IncompleteRead(body, response.length)
                 return response.status, response.headers, body
         except (OSError, HTTPException, ValueError) as error:
             return failure(error, time.time())
@@ -297,21 +295,68 @@ class HttpSender:
 
             import hubbub.protocol.wire  # noqa: F401
 
-            self._opener = _build_opener()
+            self._opener = _build_opener(self._timeout)
         return self._opener
 
 
-def _build_opener() -> OpenerDirector:
-    """Return an opener with the environment's proxies, which treats no status as an error."""
+def _build_opener(timeout: float) -> OpenerDirector:
+    """Return an opener with the environment's proxies, which treats no status as an error.
+
+    `timeout`: seconds for each answer, a proxy's to a tunnel too.
+    """
     import ssl
+    from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
     from urllib import request
 
+    class TimedResponse(HTTPResponse):
+        def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+            super().__init__(sock, *args, **options)
+            until = time.monotonic() + timeout
+            self.fp = io.BufferedReader(_TimedReader(sock, self.fp.detach(), until))
+
+    class Connection(HTTPConnection):
+        response_class = TimedResponse
+
+    class TlsConnection(HTTPSConnection):
+        response_class = TimedResponse
+
+    class Handler(request.AbstractHTTPHandler):
+        http_request = https_request = request.AbstractHTTPHandler.do_request_
+
+        def http_open(self, req: Request) -> HTTPResponse:
+            return self.do_open(Connection, req)
+
+        def https_open(self, req: Request) -> HTTPResponse:
+            return self.do_open(TlsConnection, req, context=tls)
+
     # Its own context: the app may have replaced the library's by one that trusts anybody.
-    tls = request.HTTPSHandler(context=ssl.create_default_context())
+    tls = ssl.create_default_context()
     opener = request.OpenerDirector()
-    for handler in (request.ProxyHandler(), request.HTTPHandler(), tls, request.UnknownHandler()):
+    for handler in (request.ProxyHandler(), Handler(), request.UnknownHandler()):
         opener.add_handler(handler)
     return opener
+
+
+class _TimedReader(io.RawIOBase):
+    """A socket's bytes, with one deadline for all of them."""
+
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, until: float) -> None:
+        super().__init__()
+        self._sock, self._raw, self._until = sock, raw, until
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+        seconds = self._until - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError
+        self._sock.settimeout(seconds)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 def _causes(error: BaseException) -> list[BaseException]:
