@@ -62,9 +62,8 @@ def compare_modes(
     """Search for the best parameters of each mode and response, and choose the best of mode "once".
 
     `epsilon` is that of one answer: of a report where there is one, of all together else. By
-    default `n_clients` are the fewest
-    whose reports of a period, one each, show `share` or have `std_error`. Raises `PlanError` as
-    `search.plan`, of mode "once"; other modes are then left out.
+    default `n_clients` are the fewest whose reports of a period, one each, show `share` or have
+    `std_error`. Raises `PlanError` as `search.plan`, of mode "once"; other modes are then left out.
     """
     ways = list(_ways(goal, epsilon, schedule))
     if n_clients is None:

@@ -5,11 +5,13 @@ import json
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from scipy import stats
 
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
 from hubbub.inference import (
     CandidateError,
+    FloatArray,
     Mixture,
     OpenDecoding,
     Prefixes,
@@ -70,6 +72,42 @@ def test_positions_equal_the_protocol(data, steps, cohorts):
         positions = of_words([value], moved, kind.step_params(params)).positions(slice(None))
         bits = [kind.bits(value, step * cohorts + c, params) for c in range(cohorts)]
         assert [1 << int(position) for position in positions.ravel()] == bits
+
+
+@pytest.fixture(scope="module")
+def log_p_values(counts) -> FloatArray:
+    """Return those of 200,000 absent prefixes."""
+    reports = step_reports(counts, PARAMS, TYPE, 0)
+    words = np.random.default_rng(13).integers(0, 2**32, (200_000, 2), dtype=np.uint32)
+    weight = reports.saturation
+    _, tests = reports.fitted(words, np.full(len(words), weight), weight, listed=1e300)
+    return tests.log_weighted
+
+
+@pytest.mark.parametrize("level", [0.5, 0.1, 0.01, 1e-3])
+def test_absent_prefixes_have_the_p_values_that_are_stated(log_p_values, level):
+    """Common ones aren't in the model; P(false alarm) < 1e-6.
+
+    A tenth of the level is allowed for the approximation of the tail.
+    """
+    below = int((log_p_values < np.log(level)).sum())
+    assert below >= stats.binom.ppf(5e-7, len(log_p_values), 0.9 * level)
+    assert below <= stats.binom.isf(5e-7, len(log_p_values), 1.1 * level)
+
+
+def test_strings_that_stand_out_in_the_end_are_not_dropped_earlier(counts, rng):
+    """Of what is at 3 after all cohorts, .23% is dropped before; P(false alarm) < 1e-6."""
+    reports = step_reports(counts, PARAMS, TYPE, 0)
+    begins = {TYPE.prefix(canonical_bytes(value), 0) for value in CLIENTS}
+    words = rng.integers(0, 2**32, (400_000, 2), dtype=np.uint32)
+    words[: len(begins)] = offset_words(hash_words(sorted(begins)), TYPE.hashed_cohort(0))
+    expected = np.arange(len(words), 0, -1) / len(words) ** 2
+    reports, tests = reports.fitted(words, expected, 1 / len(words), listed=float(len(words)))
+    stands_out = np.flatnonzero(tests.share > 3 * reports.std_error)
+    kept = reports.screened(words, expected)
+    lost = len(np.setdiff1d(stands_out, kept))
+    assert lost <= stats.binom.isf(1e-6, len(stands_out), 0.0023)
+    assert len(kept) < len(words) / 4
 
 
 @pytest.mark.long
@@ -244,7 +282,7 @@ def test_gaps_are_looked_below_one_by_one_where_all_together_show_nothing():
     odd = ["bxqkz", "cvjwq", "dgzxv", "fkqxh", "gwzjx", "hqxvk"]
     strings = {**dict.fromkeys(WORDS, 5_000), **dict.fromkeys(odd, 4_000)}
     counts = draw_counts(strings, params, steps, np.random.default_rng(21))
-    found = propose(counts, params, OpenStringType(steps, 32), room=20_000)
+    found = propose(counts, params, OpenStringType(steps, 32), room=8_000)
     assert {text.encode() for text in (*odd, *WORDS)} <= set(found.steps[1].texts)
 
 
@@ -283,7 +321,7 @@ def test_an_alphabet_shows_what_strings_are_written_in():
     alphabet = "\u0e01\u16a0\u2203\u27f0\u3105\u4e07\uac02\ua4d0"
     clients = dict.fromkeys(("".join(rng.choice(list(alphabet), 5)) for _ in range(10)), 5_000)
     counts = draw_counts(clients, PARAMS, STEPS, rng)
-    told = decode_open_strings(counts, PARAMS, TYPE, alphabet=alphabet, room=20_000).decoding
+    told = decode_open_strings(counts, PARAMS, TYPE, alphabet=alphabet, room=10_000).decoding
     detected = {s for s, d in zip(told.candidates, told.detected, strict=True) if d}
     assert len(detected & set(clients)) >= 5
 

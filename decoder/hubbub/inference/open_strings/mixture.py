@@ -101,8 +101,9 @@ class Mixture:
         return cls(ngrams, learned, weights, _blended(weights, own), prior, own)
 
     def unlearned(self) -> Mixture:
-        """Return what is expected where what was learned misled."""
-        return replace(self, learned_weight=0.0, weights=self.prior)
+        """Return what is expected where what was learned misled, and English frequencies too."""
+        weights = np.append(0.0, self.prior[1:])
+        return replace(self, learned_weight=0.0, weights=weights / weights.sum())
 
     def learned(self, symbols: SymbolArray, weights: FloatArray, begin: int) -> Mixture:
         """Return the mixture that has also seen some prefixes.

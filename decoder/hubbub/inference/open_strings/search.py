@@ -51,7 +51,7 @@ _FIRST_ROOM = 3
 _GLANCE = 0.25  # of the room: a later step looks again where something is missing
 _AGAIN_ROOM = 6
 _MORE_ROOM = 4  # below all gaps
-_LAST_ROOM = 2  # for how strings end, which is looked at once
+_LAST_ROOM = 3  # for how strings end, which is looked at once
 _BLIND_ROOM = 10  # where next to nothing was found
 _EVERYWHERE = 0.1  # of all mass
 # Until what is common is in the model, each fit lets rarer ones stand out; where reports are few it
