@@ -10,6 +10,7 @@ from evaluation.studies import (
     cells,
     change,
     comparisons,
+    coverage,
     detected,
     joint,
     likelihood,
@@ -30,6 +31,7 @@ from evaluation.studies import (
 STUDIES = {
     "categories": categories.STUDY,
     "comparisons": comparisons.STUDY,
+    "coverage": coverage.STUDY,
     "detected": detected.STUDY,
     "joint": joint.STUDY,
     "likelihood": likelihood.STUDY,

@@ -466,19 +466,21 @@ def cramers_v(pair: JointEstimates) -> tuple[float, float, float, tuple[int, ...
 
 
 def _pooled(margin: JointEstimates) -> BoolArray:
-    """Return which values are put together; shape (groups, values)."""
-    z = margin.unbiased / margin.std_error
+    """Return which values are put together so that all are well known; shape (groups, values)."""
+
+    def well_known(group: BoolArray) -> bool:
+        error = np.sqrt(max(float(group @ margin.covariance @ group), 0.0))
+        return bool(group @ margin.unbiased >= _WELL_KNOWN_Z * error)
+
     order = np.argsort(-margin.unbiased, kind="stable")
+    z = margin.unbiased / margin.std_error
     known = order[z[order] >= _WELL_KNOWN_Z]
-    rest = np.setdiff1d(order, known)
-    groups = np.eye(len(order), dtype=np.bool_)[known]
-    if not len(rest):
-        return groups
-    others = np.isin(np.arange(len(order)), rest)
-    together = others.astype(np.float64)
-    error = np.sqrt(max(float(together @ margin.covariance @ together), 0.0))
-    if together @ margin.unbiased >= _WELL_KNOWN_Z * error:
-        return np.vstack([groups, others])
-    if len(groups):
-        groups[-1] |= others
-    return groups
+    groups = list(np.eye(len(order), dtype=np.bool_)[known])
+    others = ~np.isin(np.arange(len(order)), known)
+    # The rest may be below 0: it joins the rarest values until their sum is well known.
+    while others.any():
+        if well_known(others) or not groups:
+            groups.append(others)
+            break
+        others = others | groups.pop()
+    return np.array(groups)
