@@ -50,6 +50,7 @@ from hubbub.reporting.estimates import (
     as_lines as as_lines,
     columns_from as columns_from,
     headings as headings,
+    table_of as table_of,
 )
 from hubbub.reporting.findings import (
     END_CODES as END_CODES,
@@ -60,7 +61,7 @@ from hubbub.reporting.findings import (
     metric_warning as metric_warning,
     registry_ends as registry_ends,
 )
-from hubbub.reporting.html import write_html as write_html, write_picture as write_picture
+from hubbub.reporting.html import write_html as write_html
 from hubbub.reporting.joint import joint_estimates as joint_estimates
 from hubbub.reporting.open_strings import (
     open_estimates as open_estimates,
@@ -89,14 +90,13 @@ from hubbub.reporting.wording import (
     Provenance as Provenance,
     Source as Source,
     anomaly_findings as anomaly_findings,
-    canonical as canonical,
     certainty as certainty,
     counts_source as counts_source,
     days_text as days_text,
-    digest as digest,
     file_source as file_source,
     misfit_findings as misfit_findings,
     overlooked_finding as overlooked_finding,
+    parameters_digest as parameters_digest,
     percent as percent,
     strings_source as strings_source,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from hubbub.inference import (
     Z_CONFIDENCE,
     AnomalyReport,
+    BoolArray,
     CategoryDecoding,
     FloatArray,
     IntArray,
@@ -26,7 +27,6 @@ from hubbub.reporting.estimates import (
     Heading,
     Section,
     Table,
-    Values,
     headings,
     table_of,
 )
@@ -42,9 +42,7 @@ from hubbub.reporting.wording import (
     epsilon_findings,
     forgery_finding,
     limit_finding,
-    metadata_of,
     percent,
-    privacy_section,
     repeats_findings,
     share_chart,
     share_columns,
@@ -73,24 +71,37 @@ def categories_estimates(
     rows = np.arange(len(decoding.categories))
     if detected_only:
         rows = np.flatnonzero(decoding.detected)
+    metadata: dict[str, object] = {"known_rates": decoding.known_rates._asdict()}
+    if decoding.ordinal:
+        metadata["quantiles"] = [asdict(each) for each in decoding.ordinal.quantiles]
+    tests = table_of(
+        "Is anybody in this category?",
+        [(visible(category),) for category in decoding.categories],
+        {name: column.values[:] for name, column in columns.items()},
+        (
+            ("standard error", "{prop_std_error:.3%}"),
+            ("p", "{p_value:.1e}"),
+            ("q", "{q_value:.1e}"),
+        ),
+        heads=("category",),
+        last=(Heading("detected"), _yes(decoding.detected)),
+    )
     return decoded_estimates(
         _headline(decoding),
-        _sections(decoding, columns, quantiles),
+        (
+            _found_section(decoding, columns),
+            *([Section("Quantiles", tables=quantiles)] if quantiles else []),
+        ),
         provenance,
         columns={name: column.only(rows) for name, column in columns.items()},
         keys=("category",),
         findings=category_findings(decoding, anomalies),
-        metadata=_metadata(decoding, anomalies),
+        summary=decoding.summary,
+        anomalies=anomalies,
+        metadata=metadata,
         view=(_shown_table(decoding, columns, detected_only, limit), *quantiles),
+        more=(Section("Tests", tables=(tests,), folded=True),),
     )
-
-
-def _metadata(decoding: CategoryDecoding, anomalies: AnomalyReport | None) -> dict[str, object]:
-    metadata = metadata_of(decoding.summary, anomalies)
-    metadata["known_rates"] = decoding.known_rates._asdict()
-    if decoding.ordinal:
-        metadata["quantiles"] = [asdict(each) for each in decoding.ordinal.quantiles]
-    return metadata
 
 
 def _columns(decoding: CategoryDecoding) -> dict[str, Column]:
@@ -139,106 +150,76 @@ def _headline(decoding: CategoryDecoding) -> str:
     return f"{largest}{', '.join(named)}; estimated {of}."
 
 
-def _sections(
-    decoding: CategoryDecoding, columns: Mapping[str, Column], quantiles: tuple[Table, ...]
-) -> tuple[Section, ...]:
-    """Return all categories as a table and the largest as a chart, and how sure they are."""
-    summary, shares = decoding.summary, decoding.estimates.share
-    rows = shown_rows(decoding.categories)
-    table = share_table(
-        "Categories", ("category",), _names(decoding, rows), _taken(columns, rows),
-        _detected(decoding, rows),
-    )  # fmt: skip
+def _found_section(decoding: CategoryDecoding, columns: Mapping[str, Column]) -> Section:
+    """Return all categories as a table and the largest as a chart."""
+    shares, rows = decoding.estimates.share, shown_rows(decoding.categories)
+    table = _share_table(decoding, columns, rows, "Categories", "category")
     top = rows
     if len(rows) > _MOST:
         top = np.sort(np.argsort(-shares, kind="stable")[:_MOST])
     chart = share_chart(
         "estimates",
         "Estimated shares",
-        f"share of the {summary.repeats.estimand}",
+        f"share of the {decoding.summary.repeats.estimand}",
         [visible(decoding.categories[row]) for row in top.tolist()],
         [each[top] for each in (shares, *decoding.interval)],
         len(rows),
         "category",
     )
-    every = np.arange(len(decoding.categories))
-    tests = table_of(
-        "Is anybody in this category?",
-        _names(decoding, every),
-        _taken(columns, every),
-        (
-            ("standard error", "{prop_std_error:.3%}"),
-            ("p", "{p_value:.1e}"),
-            ("q", "{q_value:.1e}"),
-        ),
-        heads=("category",),
-        last=(Heading("detected"), _detected(decoding, every)),
-    )
-    return (
-        Section("What was found", charts=(chart,), tables=(table,)),
-        *([Section("Quantiles", tables=quantiles)] if quantiles else []),
-        privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-        Section("Tests", tables=(tests,), folded=True),
-    )
-
-
-def _names(decoding: CategoryDecoding, rows: IntArray) -> list[tuple[str, ...]]:
-    return [(visible(decoding.categories[row]),) for row in rows.tolist()]
-
-
-def _taken(columns: Mapping[str, Column], rows: IntArray) -> dict[str, Values]:
-    return {name: column.only(rows).values[:] for name, column in columns.items()}
-
-
-def _detected(decoding: CategoryDecoding, rows: IntArray) -> list[str]:
-    return ["yes" if each else "" for each in decoding.detected[rows].tolist()]
+    return Section("What was found", charts=(chart,), tables=(table,))
 
 
 def _shown_table(
     decoding: CategoryDecoding, columns: Mapping[str, Column], detected_only: bool, limit: int
 ) -> Table:
     """Return the largest categories, or buckets in their order."""
-    ordinal = decoding.ordinal
     rows = shown_rows(decoding.categories)
     order = rows[np.argsort(-decoding.estimates.share[rows], kind="stable")]
     if detected_only:
         order = order[decoding.detected[order]]
-    rows = np.sort(order[:limit]) if ordinal else order[:limit]
-    numbers, more = _taken(columns, rows), []
-    if ordinal:
+    title, head, rows, more = "Categories, largest first", "category", order[:limit], []
+    if decoding.ordinal:
+        title, head, rows = "Buckets, in order", "bucket", np.sort(rows)
         more.append(("up to here", "{cumulative:.2%}"))
         more.append((INTERVAL, "{cum_low:.2%} … {cum_high:.2%}"))
     if decoding.ranked:
-        numbers["points"] = 100 * np.asarray(numbers["behind"])
-        numbers["give_or_take"] = 100 * Z_CONFIDENCE * np.asarray(numbers["behind_std_error"])
+        # A difference of shares is shown in points, with half the width of its interval.
+        points = Column(float, 100 * np.asarray(columns["behind"].values))
+        errors = 100 * Z_CONFIDENCE * np.asarray(columns["behind_std_error"].values)
+        columns = {**columns, "points": points, "give_or_take": Column(float, errors)}
         more.append(("points behind the largest", "{points:.2f} ± {give_or_take:.2f}"))
-    return share_table(
-        "Buckets, in order" if ordinal else "Categories, largest first",
-        ("bucket" if ordinal else "category",),
-        _names(decoding, rows),
-        numbers,
-        _detected(decoding, rows),
-        (*more, ("q", "{q_value:.1e}")),
-        len(order),
-    )
+    more.append(("q", "{q_value:.1e}"))
+    return _share_table(decoding, columns, rows, title, head, more, len(order))
 
 
-def _between(low: float, high: float) -> str:
-    return "anything" if math.isinf(low) and math.isinf(high) else bucket_label(low, high)
+def _share_table(
+    decoding: CategoryDecoding,
+    columns: Mapping[str, Column],
+    rows: IntArray,
+    title: str,
+    head: str,
+    more: Sequence[tuple[str, str]] = (),
+    n_rows: int | None = None,
+) -> Table:
+    names = [(visible(decoding.categories[row]),) for row in rows.tolist()]
+    numbers = {name: column.only(rows).values[:] for name, column in columns.items()}
+    detected = _yes(decoding.detected[rows])
+    return share_table(title, (head,), names, numbers, detected, more, n_rows)
+
+
+def _yes(truths: BoolArray) -> list[str]:
+    return ["yes" if each else "" for each in truths.tolist()]
 
 
 def _quantile_table(ordinal: OrdinalEstimates) -> Table:
     """Return the quantiles: the bucket of each, and the edges that it lies between."""
-    rows = tuple(
-        (
-            f"{each.level:.0%}",
-            bucket_label(each.bucket_low, each.bucket_high),
-            _between(each.low, each.high),
-        )
-        for each in ordinal.quantiles
-    )
-    heads = headings("share below", "bucket", INTERVAL)
-    return Table("Quantiles", heads, rows)
+    rows = []
+    for each in ordinal.quantiles:
+        anything = math.isinf(each.low) and math.isinf(each.high)
+        between = "anything" if anything else bucket_label(each.low, each.high)
+        bucket = bucket_label(each.bucket_low, each.bucket_high)
+        rows.append((f"{each.level:.0%}", bucket, between))
+    return Table("Quantiles", headings("share below", "bucket", INTERVAL), tuple(rows))
 
 
 def category_findings(
@@ -323,10 +304,7 @@ def numbers_estimates(
     return decoded_estimates(
         f"The mean is {mean.estimate:.5g} ({mean.low:.5g} to {mean.high:.5g}), estimated from "
         f"{summary.reports:,} reports.",
-        (
-            Section("What was found", charts=(chart,), tables=(table,)),
-            privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-        ),
+        (Section("What was found", charts=(chart,), tables=(table,)),),
         provenance,
         columns={
             "statistic": Column(str, list(decoding.statistics)),
@@ -334,7 +312,9 @@ def numbers_estimates(
         },
         keys=("statistic",),
         findings=number_findings(decoding, anomalies),
-        metadata=metadata_of(summary, anomalies) | {"known_rates": decoding.known_rates._asdict()},
+        summary=summary,
+        anomalies=anomalies,
+        metadata={"known_rates": decoding.known_rates._asdict()},
         view=(table,),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ def comparison_estimates(
         provenance,
         columns=columns,
         keys=(comparison.kind,),
-        findings=(*comparison_findings(comparison, labels), *findings),
+        findings=(*_findings(comparison, labels), *findings),
         metadata={
             "comparison": {
                 "control": labels[0],
@@ -78,31 +78,35 @@ def comparison_estimates(
     )
 
 
-def comparison_findings(
-    comparison: Comparison[Any], labels: tuple[str, str]
-) -> tuple[Finding, ...]:
-    """Return who was compared with whom, and how many rows differ."""
-    sides = [
-        Finding(f"{side}_reports", side, f"{label}: {reports:,} reports", reports)
-        for side, label, reports in zip(
-            ("control", "treatment"), labels, comparison.reports, strict=True
-        )
-    ]
+def _findings(comparison: Comparison[Any], labels: tuple[str, str]) -> Iterator[Finding]:
+    """Yield who was compared with whom, how many rows differ, and whether one may look again."""
+    sides = ("control", "treatment")
+    for side, label, reports in zip(sides, labels, comparison.reports, strict=True):
+        yield Finding(f"{side}_reports", side, f"{label}: {reports:,} reports", reports)
     differs = comparison.differs[shown_rows(comparison.names)]
     count = int(np.count_nonzero(differs))
     rate = ERROR_RATES[comparison.correction]
-    compared = f"{count:,} of {len(differs):,} rows at a {rate} of at most "
-    found = [
-        *sides,
-        Finding("differs", "differ", f"{compared}{comparison.alpha:g}", count),
-        *_least_difference(comparison),
-        *_looks(comparison),
-        estimand_finding(comparison.pooled.summary.repeats),
-    ]
+    text = f"{count:,} of {len(differs):,} rows at a {rate} of at most {comparison.alpha:g}"
+    yield Finding("differs", "differ", text, count)
+    least = comparison.least_difference[np.isfinite(comparison.least_difference)]
+    if comparison.kind != _STATISTIC and len(least):
+        middle = float(np.median(least))
+        text = (
+            f"in a typical row, a difference of {100 * middle:.2g} percentage points is found with "
+            f"probability {POWER:g}"
+        )
+        yield Finding("least_difference", "least difference", text, middle)
+    wider = comparison.widening
+    if wider is not None and np.isfinite(wider):
+        text = (
+            "look as often as you like while reports come in, and stop when you like: all of this "
+            f"holds at every look, with intervals {wider:.2f} times as wide as for a single look"
+        )
+        yield Finding("looks", "looks", text, wider)
+    yield estimand_finding(comparison.pooled.summary.repeats)
     if not len(comparison.names):
         nothing = "no string was detected in both groups together, so there is nothing to compare"
-        found.append(Finding("nothing_compared", "note", nothing, level=Level.WARNING))
-    return tuple(found)
+        yield Finding("nothing_compared", "note", nothing, level=Level.WARNING)
 
 
 def ratio_finding(ratio: SampleRatio) -> Finding:
@@ -118,30 +122,6 @@ def ratio_finding(ratio: SampleRatio) -> Finding:
         "only show who is left"
     )
     return Finding("sample_ratio", "sample ratio", text, ratio.found, Level.WARNING)
-
-
-def _least_difference(comparison: Comparison[Any]) -> tuple[Finding, ...]:
-    least = comparison.least_difference[np.isfinite(comparison.least_difference)]
-    if comparison.kind == _STATISTIC or not len(least):
-        return ()
-    middle = float(np.median(least))
-    text = (
-        f"in a typical row, a difference of {100 * middle:.2g} percentage points is found with "
-        f"probability {POWER:g}"
-    )
-    return (Finding("least_difference", "least difference", text, middle),)
-
-
-def _looks(comparison: Comparison[Any]) -> tuple[Finding, ...]:
-    """Return whether one may look again, and what that costs."""
-    wider = comparison.widening
-    if wider is None or not np.isfinite(wider):
-        return ()
-    text = (
-        "look as often as you like while reports come in, and stop when you like: all of this "
-        f"holds at every look, with intervals {wider:.2f} times as wide as for a single look"
-    )
-    return (Finding("looks", "looks", text, wider),)
 
 
 def _columns(comparison: Comparison[Any]) -> dict[str, Column]:
@@ -235,21 +215,17 @@ def _charts(
     rows = rows[: 1 if is_statistic else _ON_CHART]
     if not rows:
         return ()
-    scale = 1.0 if is_statistic else 100.0
+    ends = (comparison.difference.value, comparison.low, comparison.high)
+    scale, short, unit = 100.0, " pp", "difference (percentage points)"
+    if is_statistic:
+        scale, short, unit = 1.0, "", "the metric's unit"
     bars = [
-        Interval(
-            visible(comparison.names[row]),
-            *(
-                scale * float(each[row])
-                for each in (comparison.difference.value, comparison.low, comparison.high)
-            ),
-        )
+        Interval(visible(comparison.names[row]), *(scale * float(each[row]) for each in ends))
         for row in rows
     ]
     described = (
         f"{labels[1]} less {labels[0]}, with {INTERVAL}s of each row by itself: the "
         f"{len(rows):,} surest differences, the surest first."
     )
-    unit = "the metric's unit" if is_statistic else "difference (percentage points)"
     words = Labels("differences", "Differences", described, unit)
-    return (IntervalChart(words, bars, "" if is_statistic else " pp", comparison.kind),)
+    return (IntervalChart(words, bars, short, comparison.kind),)

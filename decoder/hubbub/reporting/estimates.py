@@ -8,6 +8,7 @@ objects nor one huge string. Invariant: the same estimates give the same bytes i
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from hubbub.inference import FloatArray, IntArray
 from hubbub.reporting.charts import Chart
@@ -151,7 +153,10 @@ class Drawing:
         )
 
     def _repr_html_(self) -> str:
-        return str(_format("html").as_image(self.svg, repr(self)))
+        data = b64encode(self.svg.encode("utf-8")).decode("ascii")
+        return Markup('<img alt="{}" style="max-width: 100%" src="{}">').format(
+            repr(self), f"data:image/svg+xml;base64,{data}"
+        )
 
     @property
     def svg(self) -> str:
@@ -166,7 +171,7 @@ class Drawing:
         """
         if Path(path).suffix not in {".svg", ".png"}:
             raise ValueError(f"{path}: must end in .svg or .png")
-        _format("html").write_picture(Path(path), self.charts)
+        _format("writers").write_files(Estimates(charts=tuple(self.charts)), [str(path)])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -190,7 +195,7 @@ class Estimates:
     page : Page, optional
         The same for people who have time; None: it has no page.
     charts : tuple of Chart
-        The picture, from the top down; empty: there is none.
+        The picture of estimates without a page, which has its own; from the top down.
 
     Examples
     --------
@@ -250,10 +255,6 @@ class Estimates:
             page = replace(page, warnings=(*page.warnings, *warnings_in(findings)))
         return replace(self, findings=(*self.findings, *findings), page=page)
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield what a terminal shows."""
-        yield from self.view
-
     def __repr__(self) -> str:
         """Return what a terminal shows."""
         return str(_format("html").as_text(self))
@@ -288,9 +289,10 @@ class Estimates:
 
     def picture(self) -> tuple[Chart, ...]:
         """Return the charts of a picture (raises NotImplementedError if there is none)."""
-        if not self.charts:
+        charts = self.charts if self.page is None else self.page.picture
+        if not charts:
             raise NotImplementedError("these estimates have no picture")
-        return self.charts
+        return charts
 
 
 def _format(name: str) -> Any:

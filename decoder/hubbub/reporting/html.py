@@ -9,22 +9,19 @@ light, dark and print, PNG those for light.
 
 from __future__ import annotations
 
-import base64
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import vl_convert
 from markupsafe import Markup
 
 from hubbub.reporting.charts import Chart
-from hubbub.reporting.command_line import atomic_write
 from hubbub.reporting.drawings import WIDTH, draw
-from hubbub.reporting.estimates import Block, Estimates, Line, Table
+from hubbub.reporting.estimates import Estimates
 from hubbub.reporting.text import plain_console, shortened, show
 
 if TYPE_CHECKING:
@@ -77,21 +74,6 @@ def write_svg(result: Estimates, file: BinaryIO) -> None:
     file.write(svg_of(result.picture()))
 
 
-def write_png(result: Estimates, file: BinaryIO) -> None:
-    """Draw a result's picture as PNG."""
-    file.write(png_of(result.picture()))
-
-
-def write_picture(path: Path, charts: Sequence[Chart]) -> None:
-    """Draw charts into a file, .svg or .png."""
-    data = svg_of(charts) if path.suffix == ".svg" else png_of(charts)
-
-    def write(file: BinaryIO) -> None:
-        file.write(data)
-
-    atomic_write(path, write)
-
-
 def svg_of(charts: Sequence[Chart]) -> bytes:
     """Return charts as one SVG document, one below the other, each below its title."""
     width, bottom, parts = WIDTH, 0.0, []
@@ -105,14 +87,14 @@ def svg_of(charts: Sequence[Chart]) -> bytes:
     return _DOCUMENT.format(width, bottom, style, Markup("\n").join(parts)).encode("utf-8")
 
 
-def png_of(charts: Sequence[Chart]) -> bytes:
-    """Return charts as a picture, as `svg_of`, in the colours for light pages."""
-    svg = re.sub("<style>.*?</style>", "", svg_of(charts).decode("utf-8"), flags=re.DOTALL)
+def write_png(result: Estimates, file: BinaryIO) -> None:
+    """Draw a result's picture as `svg_of`, but as PNG in the colours for light pages."""
+    svg = svg_of(result.picture()).decode("utf-8")
+    svg = re.sub("<style>.*?</style>", "", svg, flags=re.DOTALL)
     light = dict(re.findall(r"--(\w+): (#\w+)", _palette().partition("@media")[0]))
-    png: bytes = vl_convert.svg_to_png(
-        re.sub(r"var\(--(\w+)\)", lambda name: light[name[1]], svg), 2
+    file.write(
+        vl_convert.svg_to_png(re.sub(r"var\(--(\w+)\)", lambda name: light[name[1]], svg), 2)
     )
-    return png
 
 
 @cache
@@ -123,33 +105,11 @@ def _palette() -> str:
 
 def as_html(result: Estimates) -> str:
     """Return a result's tables and facts."""
-    return (
-        environment()
-        .get_template("notebook.html")
-        .render(parts=_parts(result.blocks()), rest=_REST)
-    )
-
-
-def _parts(blocks: Iterable[Block]) -> Iterable[tuple[str, Block]]:
-    for block in blocks:
-        if isinstance(block, Table):
-            yield "table", block
-        elif not isinstance(block, Line):
-            yield "facts", block
-        elif block.text.strip():
-            yield "line", block
+    return environment().get_template("notebook.html").render(parts=result.view, rest=_REST)
 
 
 def as_text(result: Estimates) -> str:
     """Return what a terminal would show."""
     file = io.StringIO()
-    show(result.blocks(), plain_console(_TEXT_WIDTH, file), _REST)
+    show(result.view, plain_console(_TEXT_WIDTH, file), _REST)
     return file.getvalue().rstrip()
-
-
-def as_image(svg: str, words: str) -> str:
-    """Return a drawing as an image that a notebook shows."""
-    data = base64.b64encode(svg.encode("utf-8")).decode("ascii")
-    return Markup('<img alt="{}" style="max-width: 100%" src="{}">').format(
-        words, f"data:image/svg+xml;base64,{data}"
-    )

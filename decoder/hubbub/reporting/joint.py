@@ -31,8 +31,6 @@ from hubbub.reporting.text import visible
 from hubbub.reporting.wording import (
     Provenance,
     decoded_estimates,
-    metadata_of,
-    privacy_section,
     share_chart,
     share_columns,
     share_table,
@@ -73,17 +71,40 @@ def joint_estimates(
     One row per cell, the last field's values changing fastest. In the metadata "margins",
     "independence" and "conditional" are null where too little is known for a table.
     """
-    table = decoding.table
-    departures = _departures_tables(decoding, table, _DEPARTURES) if table else ()
+    table, summary = decoding.table, decoding.summary
     names = " and ".join(visible(each.name) for each in decoding.fields)
+    metadata: dict[str, object] = {}
+    if decoding.known_rates:
+        metadata["known_rates"] = decoding.known_rates._asdict()
+    metadata |= dict.fromkeys(("margins", "independence", "conditional"))
+    sections = [Section("Cells", tables=(_cells_table(decoding, _IN_REPORT),))]
+    departures: tuple[Table, ...] = ()
+    if table:
+        metadata["margins"] = {each.name: _margin_json(each) for each in table.margins}
+        metadata["independence"] = [asdict(each) for each in table.independence]
+        metadata["conditional"] = [_conditional_json(table, each) for each in table.conditionals]
+        departures = _departures_tables(decoding, table, _DEPARTURES)
+        sections = [
+            Section("The table", (_REFIT,), charts=_maps(table, diverging=False)),
+            Section(
+                "What goes together",
+                (_TIMES, _WITHIN.format(alpha=summary.alpha)),
+                charts=_maps(table, diverging=True),
+                tables=_departures_tables(decoding, table, _IN_REPORT),
+            ),
+            *sections,
+            Section("Margins", charts=tuple(_margin_chart(each) for each in table.margins)),
+        ]
     return decoded_estimates(
         _headline(decoding),
-        _sections(decoding),
+        sections,
         provenance,
         columns=_columns(decoding, detected_only=detected_only),
         keys=tuple(each.name for each in decoding.fields),
         findings=(*_table_findings(decoding), *about_reports),
-        metadata=_metadata(decoding, anomalies),
+        summary=summary,
+        anomalies=anomalies,
+        metadata=metadata,
         view=(_cells_table(decoding, limit), *departures),
         title=f"{title_of(provenance)}: {names}",
     )
@@ -101,7 +122,7 @@ def _columns(decoding: JointDecoding, *, detected_only: bool) -> dict[str, Colum
             column[decoding.rows] = found
     return {
         **{
-            each.name: Column(str, Computed(partial(_values_of, decoding, axis), rows))
+            each.name: Column(str, Computed(partial(_values, decoding, axis), rows))
             for axis, each in enumerate(decoding.fields)
         },
         **{name: Column(float, each[rows]) for name, each in numbers.items()},
@@ -113,61 +134,33 @@ def _columns(decoding: JointDecoding, *, detected_only: bool) -> dict[str, Colum
     }
 
 
-def _metadata(decoding: JointDecoding, anomalies: AnomalyReport | None) -> dict[str, object]:
-    metadata, table = metadata_of(decoding.summary, anomalies), decoding.table
-    if decoding.known_rates:
-        metadata["known_rates"] = decoding.known_rates._asdict()
-    metadata |= dict.fromkeys(("margins", "independence", "conditional"))
-    if table:
-        metadata["margins"] = {each.name: _margin_json(each) for each in table.margins}
-        metadata["independence"] = [asdict(each) for each in table.independence]
-        metadata["conditional"] = [_conditional_json(table, each) for each in table.conditionals]
-    return metadata
-
-
-def _sections(decoding: JointDecoding) -> tuple[Section, ...]:
-    """Return the table as a map, what goes together, and margins."""
-    table, summary = decoding.table, decoding.summary
-    sections = [Section("Cells", tables=(_cells_table(decoding, _IN_REPORT),))]
-    if table:
-        sections = [
-            Section("The table", (_REFIT,), charts=_maps(table, diverging=False)),
-            Section(
-                "What goes together",
-                (_TIMES, _WITHIN.format(alpha=summary.alpha)),
-                charts=_maps(table, diverging=True),
-                tables=_departures_tables(decoding, table, _IN_REPORT),
-            ),
-            *sections,
-            Section("Margins", charts=tuple(_margin_chart(each) for each in table.margins)),
-        ]
-    return (*sections, privacy_section(summary.epsilon_report, summary.epsilon_permanent))
-
-
 def _table_findings(decoding: JointDecoding) -> tuple[Finding, ...]:
     """Return how strongly fields go together, and which part of the reports the table covers."""
     table = decoding.table
     if table is None:
         text = "not known: too few of their values are known to be there"
         return (Finding("fields", "fields", text),)
-    strengths = [
+    found = [
         Finding("independence", " and ".join(each.fields), _strength(each), each.p_value)
         for each in table.independence
     ]
-    return (*strengths, *_extent(decoding, table))
-
-
-def _values_of(decoding: JointDecoding, axis: int, rows: IntArray) -> list[str]:
-    return _values(decoding, rows)[axis]
-
-
-def _values(decoding: JointDecoding, rows: IntArray) -> list[list[str]]:
-    shape = tuple(len(each.labels) for each in decoding.fields)
-    places = np.unravel_index(rows, shape)
-    return [
-        [each.labels[i] for i in own.tolist()]
-        for each, own in zip(decoding.fields, places, strict=True)
+    parts = [
+        f"{len(own.labels):,} of {len(every.labels):,} values of {own.name}"
+        for own, every in zip(table.estimates.fields, decoding.fields, strict=True)
+        if len(own.labels) < len(every.labels)
     ]
+    if parts:
+        text = (
+            f"{' and '.join(parts)}, about {table.estimates.total:.1%} of the reports; "
+            "margins, and shares among clients with one value, are of these"
+        )
+        found.append(Finding("table_extent", "the table", text, table.estimates.total))
+    return tuple(found)
+
+
+def _values(decoding: JointDecoding, axis: int, rows: IntArray) -> list[str]:
+    places = np.unravel_index(rows, tuple(len(each.labels) for each in decoding.fields))[axis]
+    return [decoding.fields[axis].labels[i] for i in places.tolist()]
 
 
 def _margin_json(margin: Margin) -> list[dict[str, object]]:
@@ -218,7 +211,8 @@ def _cells_table(decoding: JointDecoding, limit: int) -> Table:
 
 
 def _names(decoding: JointDecoding, rows: IntArray) -> list[tuple[str, ...]]:
-    return [tuple(map(visible, names)) for names in zip(*_values(decoding, rows), strict=True)]
+    values = (_values(decoding, axis, rows) for axis in range(len(decoding.fields)))
+    return [tuple(map(visible, names)) for names in zip(*values, strict=True)]
 
 
 def _departures_tables(
@@ -226,7 +220,7 @@ def _departures_tables(
 ) -> tuple[Table, ...]:
     """Return the cells that differ most surely from independence; no table if none does."""
     residuals, estimates = table.residuals, table.estimates
-    order = surest_departures(table, decoding.summary.alpha)
+    order = _surest_departures(table, decoding.summary.alpha)
     if not len(order):
         return ()
     cells = order[:limit]
@@ -261,7 +255,7 @@ def _departures_tables(
     return (departures,)
 
 
-def surest_departures(table: TableAnalysis, alpha: float) -> IntArray:
+def _surest_departures(table: TableAnalysis, alpha: float) -> IntArray:
     """Return the table's cells that depart from independence at a false discovery rate of alpha."""
     z = np.abs(table.residuals.residual / table.residuals.std_error)
     order = np.argsort(-z, kind="stable")
@@ -282,23 +276,6 @@ def _strength(found: Independence) -> str:
     )
 
 
-def _extent(decoding: JointDecoding, table: TableAnalysis) -> tuple[Finding, ...]:
-    """Return which share of the reports the table covers, unless it covers all."""
-    pairs = zip(table.estimates.fields, decoding.fields, strict=True)
-    parts = [
-        f"{len(own.labels):,} of {len(every.labels):,} values of {own.name}"
-        for own, every in pairs
-        if len(own.labels) < len(every.labels)
-    ]
-    if not parts:
-        return ()
-    text = (
-        f"{' and '.join(parts)}, about {table.estimates.total:.1%} of the reports; "
-        "margins, and shares among clients with one value, are of these"
-    )
-    return (Finding("table_extent", "the table", text, table.estimates.total),)
-
-
 def _headline(decoding: JointDecoding) -> str:
     """Return what goes together most surely, in a sentence."""
     summary, table = decoding.summary, decoding.table
@@ -306,15 +283,14 @@ def _headline(decoding: JointDecoding) -> str:
     asked = f"In {summary.reports:,} reports {found}"
     if table is None:
         return f"{asked}."
-    order = surest_departures(table, summary.alpha)
+    order = _surest_departures(table, summary.alpha)
     more = order[table.residuals.residual[order] > 0]
     if not len(more):
         return f"{asked}, and none is surely more common than if the fields were independent."
     cell = int(more[0])
-    names = [own[0] for own in _values(decoding, decoding.rows[[cell]])]
+    (names,) = _names(decoding, decoding.rows[[cell]])
     fields = [
-        f"{visible(each.name)} “{visible(name)}”"
-        for each, name in zip(decoding.fields, names, strict=True)
+        f"{visible(each.name)} “{name}”" for each, name in zip(decoding.fields, names, strict=True)
     ]
     share, expected = table.estimates.unbiased[cell], table.residuals.expected[cell]
     if len(names) == 2:

@@ -6,7 +6,7 @@ Numbers that the data don't determine (see `Summary.indistinguishable`) are nan.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -42,9 +42,7 @@ from hubbub.reporting.wording import (
     forgery_finding,
     limit_finding,
     limit_line,
-    metadata_of,
     percent,
-    privacy_section,
     repeats_findings,
     share_chart,
     share_table,
@@ -55,10 +53,8 @@ _REFIT = (
     "Shares are unbiased; intervals hold given that a string was detected. Refit shares are for "
     "adding up: none is negative, and with the unknown mass they are 1."
 )
-ROWS_IN_REPORT = 1_000
-"""Most strings in the report's table."""
-TOP = 30
-"""Most strings in the chart of intervals."""
+_ROWS_IN_REPORT = 1_000  # strings in its table
+_TOP = 30  # strings in the chart of intervals
 _TESTS = ("refit", "p_value", "q_value")
 COLUMNS = ("string", *SHARE_COLUMNS, *_TESTS, "detected", "group")
 _NAMED = 3  # of a group, besides its first string
@@ -80,97 +76,71 @@ def strings_estimates(
     `limit`: most rows that a terminal shows. Of strings that nobody listed `findings` are others
     than `string_findings`, and there are `more` columns of numbers and metadata.
     """
-    rows = np.arange(len(decoding.candidates))
     if detected_only:
-        rows = np.flatnonzero(decoding.detected)
-    columns = _columns(decoding, rows)
-    for name, values in (more or {}).items():
-        columns[name] = Column(float, Computed(values.__getitem__, rows))
-    return decoded_estimates(
-        headline(decoding),
-        _sections(decoding, anomalies),
-        provenance,
-        columns=columns,
-        keys=("string",),
-        findings=findings or string_findings(decoding, anomalies),
-        metadata={**metadata_of(decoding.summary, anomalies), **(metadata or {})},
-        view=(_shown_table(decoding, detected_only, limit),),
-    )
-
-
-def _columns(decoding: Decoding, rows: IntArray) -> dict[str, Column]:
-    """Return the columns; each is computed when it is read."""
-    n_reports, candidates, detected = (
-        decoding.summary.reports,
-        decoding.candidates,
-        decoding.detected,
-    )
-    shares = (decoding.share, decoding.std_error, decoding.low, decoding.high)
-    tests = (decoding.constrained_share, decoding.p_value, decoding.q_value)
-    counts = (Computed(partial(_scaled, each, n_reports), rows) for each in shares)
-    numbers = (*counts, *(Computed(each.__getitem__, rows) for each in (*shares, *tests)))
-
-    def strings(part: IntArray) -> Values:
-        return [candidates[row] for row in part.tolist()]
-
-    def truths(part: IntArray) -> Values:
-        listed: list[bool] = detected[part].tolist()
-        return listed
-
-    return {
-        "string": Column(str, Computed(strings, rows)),
-        **{
-            name: Column(float, each)
-            for name, each in zip((*SHARE_COLUMNS, *_TESTS), numbers, strict=True)
-        },
-        "detected": Column(bool, Computed(truths, rows)),
-        "group": Column(str, Computed(partial(groups_of, decoding), rows)),
-    }
-
-
-def _scaled(values: FloatArray, factor: int, rows: IntArray) -> FloatArray:
-    return values[rows] * factor
-
-
-def _shown_table(decoding: Decoding, detected_only: bool, limit: int) -> Table:
-    """Return the strongest candidates."""
-    if detected_only:
-        order = decoding.largest_detected()
-        n_rows = len(order)
+        shown = decoding.largest_detected()
+        n_rows = len(shown)
     else:
-        order = strongest_first(decoding, limit)
+        shown = strongest_first(decoding, limit)
         n_rows = len(decoding.candidates) - len(decoding.same_bits.rows)
-    rows = order[:limit]
-    return share_table(
-        "Candidates, strongest first",
-        ("string",),
-        [(label(decoding, row),) for row in rows.tolist()],
-        _numbers_of(decoding, rows),
-        _detected(decoding, rows),
-        (("p", "{p_value:.1e}"), ("q", "{q_value:.1e}")),
-        n_rows,
-    )
-
-
-def _detected(decoding: Decoding, rows: IntArray) -> list[str]:
-    """Return whether rows were detected, in words; empty if not."""
-    n_reports = decoding.summary.reports
-    found = zip(decoding.detected[rows].tolist(), decoding.low[rows].tolist(), strict=True)
-    return [certainty(low, n_reports) if is_found else "" for is_found, low in found]
-
-
-def _sections(decoding: Decoding, anomalies: AnomalyReport | None) -> tuple[Section, ...]:
-    """Return what was found, and how sure it is."""
-    summary = decoding.summary
     honesty = Section(_HONEST, ("Not known: only counts were given, not single reports.",))
     if anomalies:
         honesty = Section(_HONEST, facts=as_facts(anomaly_findings(anomalies)))
-    return (
-        _found_section(decoding),
-        privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-        honesty,
-        Section("Tests", (_REFIT,), tables=_tests_tables(decoding), folded=True),
+    return decoded_estimates(
+        headline(decoding),
+        (_found_section(decoding),),
+        provenance,
+        columns=_columns(decoding, detected_only, more or {}),
+        keys=("string",),
+        findings=findings or string_findings(decoding, anomalies),
+        summary=decoding.summary,
+        anomalies=anomalies,
+        metadata=metadata,
+        view=(
+            _share_table(
+                decoding,
+                "Candidates, strongest first",
+                shown[:limit],
+                n_rows,
+                (("p", "{p_value:.1e}"), ("q", "{q_value:.1e}")),
+            ),
+        ),
+        more=(honesty, Section("Tests", (_REFIT,), tables=_tests_tables(decoding), folded=True)),
     )
+
+
+def _columns(
+    decoding: Decoding, detected_only: bool, more: Mapping[str, FloatArray]
+) -> dict[str, Column]:
+    """Return the columns; each is computed when it is read."""
+    rows = np.arange(len(decoding.candidates))
+    if detected_only:
+        rows = np.flatnonzero(decoding.detected)
+    shares = (decoding.share, decoding.std_error, decoding.low, decoding.high)
+    tests = (decoding.constrained_share, decoding.p_value, decoding.q_value)
+
+    def counts(values: FloatArray, part: IntArray) -> FloatArray:
+        return values[part] * decoding.summary.reports
+
+    def strings(part: IntArray) -> Values:
+        return [decoding.candidates[row] for row in part.tolist()]
+
+    def truths(part: IntArray) -> list[bool]:
+        listed: list[bool] = decoding.detected[part].tolist()
+        return listed
+
+    numbers: list[Callable[[IntArray], Values]] = [partial(counts, each) for each in shares]
+    numbers += [each.__getitem__ for each in (*shares, *tests)]
+    columns: dict[str, tuple[type, Callable[[IntArray], Values]]] = {
+        "string": (str, strings),
+        **{
+            name: (float, each)
+            for name, each in zip((*SHARE_COLUMNS, *_TESTS), numbers, strict=True)
+        },
+        "detected": (bool, truths),
+        "group": (str, partial(groups_of, decoding)),
+        **{name: (float, values.__getitem__) for name, values in more.items()},
+    }
+    return {name: Column(kind, Computed(of, rows)) for name, (kind, of) in columns.items()}
 
 
 def groups_of(decoding: Decoding, rows: IntArray) -> list[str]:
@@ -215,6 +185,21 @@ def _numbers_of(decoding: Decoding, rows: IntArray) -> dict[str, Values]:
         "p_value": decoding.p_value[rows],
         "q_value": decoding.q_value[rows],
     }
+
+
+def _share_table(
+    decoding: Decoding,
+    title: str,
+    rows: IntArray,
+    n_rows: int,
+    more: Sequence[tuple[str, str]] = (),
+) -> Table:
+    found = zip(decoding.detected[rows].tolist(), decoding.low[rows].tolist(), strict=True)
+    n_reports = decoding.summary.reports
+    detected = [certainty(low, n_reports) if is_found else "" for is_found, low in found]
+    names = [(label(decoding, row),) for row in rows.tolist()]
+    numbers = _numbers_of(decoding, rows)
+    return share_table(title, ("string",), names, numbers, detected, more, n_rows)
 
 
 def strongest_first(decoding: Decoding, most: int) -> IntArray:
@@ -317,7 +302,7 @@ def _found_section(decoding: Decoding) -> Section:
     rows = decoding.largest_detected()
     if not len(rows):
         return Section("What was found", ("No string was detected.",))
-    top, shown = rows[:TOP], rows[:ROWS_IN_REPORT]
+    top = rows[:_TOP]
     chart = share_chart(
         "estimates",
         "Estimated shares",
@@ -326,19 +311,13 @@ def _found_section(decoding: Decoding) -> Section:
         (decoding.share[top], decoding.low[top], decoding.high[top]),
         len(rows),
     )
-    table = share_table(
-        "Detected strings, largest first",
-        ("string",),
-        [(label(decoding, row),) for row in shown.tolist()],
-        _numbers_of(decoding, shown),
-        _detected(decoding, shown),
-        n_rows=len(rows),
-    )
+    title = "Detected strings, largest first"
+    table = _share_table(decoding, title, rows[:_ROWS_IN_REPORT], len(rows))
     return Section("What was found", charts=(chart,), tables=(table,))
 
 
 def _tests_tables(decoding: Decoding) -> tuple[Table, ...]:
-    rows = decoding.largest_detected()[:ROWS_IN_REPORT]
+    rows = decoding.largest_detected()[:_ROWS_IN_REPORT]
     if not len(rows):
         return ()
     return (

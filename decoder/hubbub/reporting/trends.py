@@ -12,8 +12,9 @@ Invariant: a row is what it is in its own estimates; nothing is tested or correc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -38,7 +39,6 @@ from hubbub.reporting.estimates import (
     Page,
     Section,
     Table,
-    Values,
     headings,
 )
 from hubbub.reporting.findings import Finding
@@ -49,9 +49,7 @@ from hubbub.reporting.wording import (
     Provenance,
     chance_text,
     decoded_estimates,
-    metadata_of,
     percent,
-    privacy_section,
     share_columns,
     title_of,
 )
@@ -68,67 +66,45 @@ def side_by_side(
     names = [value for value, part in parts.items() for _ in range(len(part))]
     columns = {dimension: Column(str, names)}
     for name, column in first.columns.items():
-        columns[name] = Column(column.type, _joined([part[name] for part in parts.values()]))
-    left_out = tuple(
+        values: list[Any] = [part[name] for part in parts.values()]
+        is_array = isinstance(values[0], np.ndarray)
+        joined = np.concatenate(values) if is_array else list(chain.from_iterable(values))
+        columns[name] = Column(column.type, joined)
+    left_out = [
         Finding(f"left_out:{value}", f"{dimension}={value} left out", why)
         for value, why in refused.items()
-    ) + tuple(more)
-    findings = [
-        each._replace(code=f"{each.code}:{value}", label=f"{each.label} ({dimension}={value})")
-        for value, part in parts.items()
-        for each in part.findings
     ]
-    page = _page(dimension, parts, left_out)
+    left_out += more
+    lines = [f"{each.label}: {each.text}" for each in left_out]
+    findings, view = list[Finding](), list[Block]()
+    pages, sections, warnings = list[Page](), list[Section](), list[str]()
+    for value, part in parts.items():
+        findings += [
+            each._replace(code=f"{each.code}:{value}", label=f"{each.label} ({dimension}={value})")
+            for each in part.findings
+        ]
+        view += [Line(f"{dimension} = {value}"), *part.view, Line("")]
+        if part.page is not None:
+            pages.append(replace(part.page, headline=f"{value}: {part.page.headline}"))
+            of_value = f"{dimension} {value}: "
+            sections += [replace(each, title=of_value + each.title) for each in part.page.sections]
+            warnings += [of_value + each for each in part.page.warnings]
+    view = [*view, *map(Line, lines)] if lines else view[:-1]
+    page = None
+    if pages:
+        if lines:
+            sections.append(Section("Left out", tuple(lines)))
+        headline = " ".join(each.headline for each in pages)
+        title = f"{pages[0].title} by {dimension}"
+        page = Page(title, headline, sections, warnings, about=pages[0].about)
     return Estimates(
         columns=columns,
         keys=(dimension, *first.keys),
         findings=(*findings, *left_out),
         metadata={"by": dimension, "slices": {name: each.metadata for name, each in parts.items()}},
-        view=tuple(_blocks(dimension, parts, left_out)),
+        view=tuple(view),
         page=page,
-        charts=() if page is None else page.picture,
     )
-
-
-def _joined(values: Sequence[Values]) -> Any:
-    if isinstance(values[0], np.ndarray):
-        return np.concatenate(values)
-    return list(chain.from_iterable(values))
-
-
-def _blocks(
-    dimension: str, parts: Mapping[str, Estimates], left_out: Sequence[Finding]
-) -> list[Block]:
-    blocks: list[Block] = []
-    for value, part in parts.items():
-        blocks += [Line(f"{dimension} = {value}"), *part.blocks(), Line("")]
-    blocks += [Line(f"{each.label}: {each.text}") for each in left_out]
-    return blocks if left_out else blocks[:-1]
-
-
-def _page(
-    dimension: str, parts: Mapping[str, Estimates], left_out: Sequence[Finding]
-) -> Page | None:
-    pages = {value: part.page for value, part in parts.items() if part.page is not None}
-    if not pages:
-        return None
-    sections = [
-        replace(section, title=f"{dimension} {value}: {section.title}")
-        for value, page in pages.items()
-        for section in page.sections
-    ]
-    if left_out:
-        lines = tuple(f"{each.label}: {each.text}" for each in left_out)
-        sections.append(Section("Left out", lines))
-    title = next(iter(pages.values())).title
-    headline = " ".join(f"{value}: {page.headline}" for value, page in pages.items())
-    warnings = [
-        f"{dimension} {value}: {warning}"
-        for value, page in pages.items()
-        for warning in page.warnings
-    ]
-    about = next(iter(pages.values())).about
-    return Page(f"{title} by {dimension}", headline, sections, warnings, about=about)
 
 
 _PLURALS = {"string": "strings", "category": "categories", "statistic": "statistics"}
@@ -142,7 +118,7 @@ _COURSES = (
 _DAYS_IN_COLUMNS = 7  # a week fits on a terminal; more days are summed up
 _IN_HEADLINE = 60  # characters of a string: the headline stays on two lines
 _NAMED = 3  # series that the headline names
-CHARTS = 40
+_CHARTS = 40
 """Most strings that are drawn."""
 
 
@@ -174,6 +150,15 @@ def _quantity(trends: Trends[Any]) -> _Quantity:
     return _NUMBER if trends.kind == "statistic" else _SHARE
 
 
+class _Series(NamedTuple):
+    """A series, and what people are told of it."""
+
+    column: int
+    name: str
+    changes: list[Change]  # those that are sure
+    weekly: FloatArray | None  # the effect of each weekday, if there is a pattern
+
+
 def trends_estimates(
     trends: Trends[Any],
     anomalies: AnomalyReport | None = None,
@@ -188,29 +173,32 @@ def trends_estimates(
     `looks`: among how many such results chance may mark a change with a probability of at most
     half of alpha; if above 1, what is less sure is in the metadata alone.
     """
-    every = series_order(trends)
-    mirrored = trends.followed == BOOLEAN and not trends.has_unknown
-    order = every[1:] if mirrored else every  # what people are shown
-    summary = trends.pooled.summary
+    every: list[int] = []
+    if trends.followed:
+        every = list(range(trends.share.shape[1]))
+        every = [*every[1:], 0] if trends.has_unknown else every
+    summary, found = trends.pooled.summary, trends.found
     bound = summary.alpha / (2 * max(len(every), 1) * looks) if looks > 1 else 1.0
+    mirrored = trends.followed == BOOLEAN and not trends.has_unknown
+    series = []
+    for column in every[1:] if mirrored else every:  # what people are shown
+        name, effect = trends.name(column), found.weekday_effect[:, column]
+        sure = [change for change in found.changes[column] if change.p_value <= bound]
+        weekly = None if np.isnan(effect).all() else effect
+        series.append(
+            _Series(column, "unknown mass" if name is None else visible(name), sure, weekly)
+        )
     return decoded_estimates(
-        _headline(trends, order, bound),
-        (
-            _changes(trends, order, bound),
-            _courses(trends, order, bound),
-            privacy_section(summary.epsilon_report, summary.epsilon_permanent),
-        ),
+        _headline(trends, series),
+        (_changes(trends, series), _courses(trends, series)),
         provenance,
         columns=_columns(trends, every),
         keys=("day", "kind", trends.kind) if trends.has_unknown else ("day", trends.kind),
-        findings=(
-            *_day_findings(trends, order),
-            *findings,
-            *_change_findings(trends, order, bound),
-            *_weekly_findings(trends, order),
-        ),
-        metadata=metadata_of(summary, anomalies) | _by_day(trends, every, bound),
-        view=(_table(trends, order, limit),),
+        findings=tuple(_findings(trends, series, findings)),
+        summary=summary,
+        anomalies=anomalies,
+        metadata=_by_day(trends, every, bound),
+        view=(_table(trends, series, limit),),
         title=f"{title_of(provenance)}, day by day",
     )
 
@@ -228,15 +216,16 @@ def _columns(trends: Trends[Any], order: list[int]) -> dict[str, Column]:
     numbers = dict(zip(("estimate", "std_error", "low", "high"), shares, strict=True))
     if _quantity(trends) is _SHARE:
         numbers = share_columns(reports, shares)
-    columns = {"day": Column(str, [f"{day}" for day in trends.days] * len(series))}
-    if trends.has_unknown:
-        columns["kind"] = Column(str, _each([_kind(trends, column) for column in order], n_days))
-    names = _each([trends.name(column) or "" for column in order], n_days)
+
+    def texts(of: Callable[[int], str]) -> Column:
+        return Column(str, [text for column in order for text in [of(column)] * n_days])
+
     forms = [_forms_on(day, found.changes[column]) for column in order for day in range(n_days)]
     changed = [{change.day for change in found.changes[column]} for column in order]
     return {
-        **columns,
-        trends.kind: Column(str, names),
+        "day": Column(str, [f"{day}" for day in trends.days] * len(series)),
+        **({"kind": texts(partial(_kind, trends))} if trends.has_unknown else {}),
+        trends.kind: texts(lambda column: trends.name(column) or ""),
         "reports": Column(int, reports.tolist()),
         **{name: Column(float, each) for name, each in numbers.items()},
         "changed": Column(bool, [day in days for days in changed for day in range(n_days)]),
@@ -257,8 +246,8 @@ def _forms_on(day: int, changes: Sequence[Change]) -> str:
     )
 
 
-def _each(texts: list[str], times: int) -> list[str]:
-    return [text for text in texts for _ in range(times)]
+def _kind(trends: Trends[Any], column: int) -> str:
+    return "unknown" if trends.name(column) is None else trends.kind
 
 
 def _by_day(trends: Trends[Any], order: list[int], bound: float) -> dict[str, object]:
@@ -280,9 +269,10 @@ def _by_day(trends: Trends[Any], order: list[int], bound: float) -> dict[str, ob
                     {
                         "form": change.form,
                         **asdict(change),
-                        **_dates(trends, change),
+                        "day": f"{trends.days[change.day]}",
+                        "last": None if change.last is None else f"{trends.days[change.last]}",
                         "sure": change.p_value <= bound,
-                        "text": describe_change(trends, change),
+                        "text": _change_text(trends, change),
                     }
                     for change in trends.found.changes[column]
                 ],
@@ -300,11 +290,6 @@ def _by_day(trends: Trends[Any], order: list[int], bound: float) -> dict[str, ob
     }
 
 
-def _dates(trends: Trends[Any], change: Change) -> dict[str, str | None]:
-    last = None if change.last is None else f"{trends.days[change.last]}"
-    return {"day": f"{trends.days[change.day]}", "last": last}
-
-
 def _by_weekday(numbers: FloatArray) -> dict[str, float | None] | None:
     if np.isnan(numbers).all():
         return None
@@ -316,224 +301,156 @@ def _weeks_are_compared(trends: Trends[Any]) -> bool:
     return int(trends.decoded.sum()) >= LEAST_DAYS
 
 
-def _has_pattern(trends: Trends[Any], column: int) -> bool:
-    return not np.isnan(trends.found.weekday_effect[:, column]).all()
+def _findings(
+    trends: Trends[Any], series: Sequence[_Series], others: Sequence[Finding]
+) -> Iterator[Finding]:
+    """Yield how many days were decoded and series changed, `others`, and a sentence for each."""
+    decoded, summary = int(trends.decoded.sum()), trends.pooled.summary
+    text = f"{decoded:,} of {len(trends.days):,} decoded"
+    few = [f"{day}" for day, known in zip(trends.days, trends.decoded, strict=True) if not known]
+    if few:
+        named = ", ".join(few[:5]) + (", …" if len(few) > 5 else "")
+        text += f"; the others have fewer than {trends.min_reports:,} reports each: {named}"
+    yield Finding("days", "days", text, decoded)
 
+    def counted(number: int, what: str) -> str:
+        rate = ERROR_RATES[summary.correction].replace("detection", what)
+        return f"{number:,} of {len(series):,} series at a {rate} of at most {summary.alpha:g}"
 
-def _day_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
-    """Return how many days were decoded, and how many series changed."""
-    summary = trends.pooled.summary
-    changed = sum(bool(trends.found.changes[column]) for column in order)
-    rate = ERROR_RATES[summary.correction].replace("detection", "change")
-    text = f"{changed:,} of {len(order):,} series at a {rate} of at most {summary.alpha:g}"
-    found = [
-        Finding("days", "days", day_counts(trends), int(trends.decoded.sum())),
-        Finding("changed", "changed", text, changed),
-    ]
+    changed = sum(bool(trends.found.changes[each.column]) for each in series)
+    yield Finding("changed", "changed", counted(changed, "change"), changed)
     if _weeks_are_compared(trends):
-        weekly = sum(_has_pattern(trends, column) for column in order)
-        rate = rate.replace("change", "pattern")
-        text = f"{weekly:,} of {len(order):,} series at a {rate} of at most {summary.alpha:g}"
-        found.append(Finding("weekly", "weekly pattern", text, weekly))
-    return tuple(found)
-
-
-def _change_findings(trends: Trends[Any], order: list[int], bound: float) -> tuple[Finding, ...]:
-    """Return one sentence for each series that surely changed; its value is the days."""
-    return tuple(
-        Finding(
-            "change",
-            "",
-            ("" if len(order) == 1 else f"{_name(trends, column)}: ")
-            + "; ".join(describe_change(trends, each) for each in sure),
-            [f"{trends.days[change.day]}" for change in sure],
-        )
-        for column in order
-        if (sure := _sure(trends, column, bound))
-    )
-
-
-def _sure(trends: Trends[Any], column: int, bound: float) -> list[Change]:
-    return [each for each in trends.found.changes[column] if each.p_value <= bound]
-
-
-def _weekly_findings(trends: Trends[Any], order: list[int]) -> tuple[Finding, ...]:
-    """Return one sentence for each series with a weekly pattern; its value is the weekdays'."""
-    found = []
-    for column in order:
-        if _has_pattern(trends, column):
-            effect = trends.found.weekday_effect[:, column]
-            sizes = map(_quantity(trends).differing, effect)
+        weekly = sum(each.weekly is not None for each in series)
+        yield Finding("weekly", "weekly pattern", counted(weekly, "pattern"), weekly)
+    yield from others
+    for each in series:
+        if each.changes:
+            text = "; ".join(_change_text(trends, change) for change in each.changes)
+            days = [f"{trends.days[change.day]}" for change in each.changes]
+            text = text if len(series) == 1 else f"{each.name}: {text}"
+            yield Finding("change", "", text, days)
+    for each in series:
+        if each.weekly is not None:
+            sizes = map(_quantity(trends).differing, each.weekly)
             words = ", ".join(map(" ".join, zip(_WEEKDAYS, sizes, strict=True)))
-            text = f"{_name(trends, column)}, compared with the mean over weekdays: {words}"
-            found.append(Finding("weekly_pattern", "", text, _by_weekday(effect)))
-    return tuple(found)
+            text = f"{each.name}, compared with the mean over weekdays: {words}"
+            yield Finding("weekly_pattern", "", text, _by_weekday(each.weekly))
 
 
-def _courses(trends: Trends[Any], order: list[int], bound: float) -> Section:
-    shown = _largest(trends, order, CHARTS)
-    words = [_COURSES] if order else []
-    if len(order) > len(shown):
-        words.append(f"{len(order) - len(shown):,} more aren't drawn.")
-    charts = tuple(_course(trends, column, index, bound) for index, column in enumerate(shown))
-    return Section("Day by day", tuple(words), charts=charts)
-
-
-def series_order(trends: Trends[Any]) -> list[int]:
-    """Return the columns in the tables' order: what is followed, then the unknown mass."""
-    if not trends.followed:
-        return []
-    series = list(range(trends.share.shape[1]))
-    return [*series[1:], 0] if trends.has_unknown else series
-
-
-def _largest(trends: Trends[Any], order: list[int], most: int) -> list[int]:
-    kept = order[: len(trends.followed)]
+def _largest(trends: Trends[Any], series: Sequence[_Series], most: int) -> list[_Series]:
+    """Return the series of the largest mean shares in their order, and the unknown mass."""
+    kept, others = series[: len(trends.followed)], series[len(trends.followed) :]
     if len(kept) > most:
         mean = np.nan_to_num(trends.share[trends.decoded]).mean(axis=0)
-        kept = sorted(sorted(kept, key=lambda column: -mean[column])[:most], key=order.index)
-    return [*kept, *order[len(trends.followed) :]]
+        places = sorted(range(len(kept)), key=lambda place: -mean[kept[place].column])
+        kept = [kept[place] for place in sorted(places[:most])]
+    return [*kept, *others]
 
 
-def _kind(trends: Trends[Any], column: int) -> str:
-    return "unknown" if trends.name(column) is None else trends.kind
-
-
-def _table(trends: Trends[Any], order: list[int], limit: int) -> Table:
+def _table(trends: Trends[Any], series: Sequence[_Series], limit: int) -> Table:
     """Return the largest series' shares over the days, and when they changed."""
-    columns = _largest(trends, order, limit)
-    left_out = len(order) - len(columns)
-    by_day, shown = len(trends.days) <= _DAYS_IN_COLUMNS, _quantity(trends).shown
+    largest = _largest(trends, series, limit)
+    by_day, quantity = len(trends.days) <= _DAYS_IN_COLUMNS, _quantity(trends)
     rows = []
-    for column in columns:
-        shares = trends.share[:, column]
+    for each in largest:
+        shares = trends.share[:, each.column]
         if not by_day:
             known = shares[~np.isnan(shares)]
             shares = known[[0, -1]] if len(known) else np.full(2, np.nan)
-        cells = [shown(float(share)) for share in shares]
-        name = trends.name(column)
-        rows.append(
-            (
-                "unknown" if name is None else visible(name),
-                *cells,
-                describe_changes(trends, column),
-            )
-        )
+        name = "unknown" if trends.name(each.column) is None else each.name
+        changes = trends.found.changes[each.column]
+        texts = "; ".join(_change_text(trends, change) for change in changes)
+        rows.append((name, *(quantity.shown(float(share)) for share in shares), texts))
     days = [f"{day:%m-%d}" for day in trends.days] if by_day else ["first", "last"]
-    heads = (
-        Heading(trends.kind, "left"),
-        *map(Heading, days),
-        Heading("changed on", "left"),
-    )
+    left_out = len(series) - len(largest)
     return Table(
-        f"{_quantity(trends).word.capitalize()}s day by day, {trends.days[0]} to {trends.days[-1]}",
-        heads,
+        f"{quantity.word.capitalize()}s day by day, {trends.days[0]} to {trends.days[-1]}",
+        (*headings(trends.kind, *days), Heading("changed on", "left")),
         tuple(rows),
         f"{left_out:,}" if left_out else "",
     )
 
 
-def describe_change(trends: Trends[Any], change: Change) -> str:
+def _change_text(trends: Trends[Any], change: Change) -> str:
     """Return a change in words: "2.4% → 7.6% since 21 November"."""
-    share = _quantity(trends) is _SHARE
-    before, after = (
-        percent(each) if share else _NUMBER.shown(each) for each in (change.before, change.after)
-    )
-    first = _day(trends, change.day)
+
+    def day_text(place: int) -> str:  # with its year if that isn't the last day's
+        day = trends.days[place]
+        return f"{day:%-d %B}" if day.year == trends.days[-1].year else f"{day:%-d %B %Y}"
+
+    shown = percent if _quantity(trends) is _SHARE else _NUMBER.shown
+    before, after, first = shown(change.before), shown(change.after), day_text(change.day)
     if change.last is None:
         return f"{before} → {after} since {first}"
     if change.last == change.day:
         return f"{after} on {first}, {before} otherwise"
-    return f"{after} from {first} to {_day(trends, change.last)}, {before} otherwise"
+    return f"{after} from {first} to {day_text(change.last)}, {before} otherwise"
 
 
-def _day(trends: Trends[Any], place: int) -> str:
-    """Return a day in words, with its year if that isn't the last day's."""
-    day = trends.days[place]
-    return f"{day:%-d %B}" if day.year == trends.days[-1].year else f"{day:%-d %B %Y}"
-
-
-def describe_changes(trends: Trends[Any], column: int) -> str:
-    """Return all changes of a series in words."""
-    return "; ".join(describe_change(trends, each) for each in trends.found.changes[column])
-
-
-def day_counts(trends: Trends[Any]) -> str:
-    """Return how many days were decoded, and why others weren't."""
-    decoded = int(trends.decoded.sum())
-    text = f"{decoded:,} of {len(trends.days):,} decoded"
-    few = [day for day, known in zip(trends.days, trends.decoded, strict=True) if not known]
-    if few:
-        named = ", ".join(f"{day}" for day in few[:5]) + (", …" if len(few) > 5 else "")
-        text += f"; the others have fewer than {trends.min_reports:,} reports each: {named}"
-    return text
-
-
-def _headline(trends: Trends[Any], order: list[int], bound: float) -> str:
+def _headline(trends: Trends[Any], series: Sequence[_Series]) -> str:
     """Return what changed, in a sentence."""
-    changed = [column for column in order if _sure(trends, column, bound)]
-    if not order:
+    if not series:
         return "No string was detected, so there is nothing to follow."
+    changed = [each for each in series if each.changes]
     one = len(trends.followed) == 1
     followed = f"{len(trends.followed):,} {'detected ' if trends.has_unknown else ''}"
     followed += f"{trends.kind} was followed" if one else f"{_PLURALS[trends.kind]} were followed"
-    weekly = sum(_has_pattern(trends, column) for column in order)
-    also = f" {weekly:,} of {len(order):,} series have a weekly pattern." if weekly else ""
+    weekly = sum(each.weekly is not None for each in series)
+    also = f" {weekly:,} of {len(series):,} series have a weekly pattern." if weekly else ""
     if not changed:
         unchanged = f"no {_quantity(trends).word} changed beyond what chance makes"
-        if len(order) == 1:
+        if len(series) == 1:
             return f"{unchanged.capitalize()}.{also}"
         return f"{followed}; {unchanged}.{also}"
     named = []
-    for column in changed[:_NAMED]:
-        name = "" if len(order) == 1 else f"{shortened(_name(trends, column), _IN_HEADLINE)}: "
-        changes = (describe_change(trends, each) for each in _sure(trends, column, bound))
-        named.append(f"{name}{'; '.join(changes)}")
-    counted = "" if len(order) == 1 else f"{len(changed):,} of {len(order):,} series changed. "
+    for each in changed[:_NAMED]:
+        name = "" if len(series) == 1 else f"{shortened(each.name, _IN_HEADLINE)}: "
+        named.append(name + "; ".join(_change_text(trends, change) for change in each.changes))
+    counted = "" if len(series) == 1 else f"{len(changed):,} of {len(series):,} series changed. "
     return f"{counted}{'; '.join(named)}.{also}"
 
 
-def _changes(trends: Trends[Any], order: list[int], bound: float) -> Section:
+def _changes(trends: Trends[Any], series: Sequence[_Series]) -> Section:
     """Return what surely changed, how sure that is, and weekly patterns."""
-    quantity = _quantity(trends)
-    rows = tuple(
-        (
-            _name(trends, column),
-            describe_change(trends, change),
-            f"{100 * (change.after - change.before):+.2f} ± {100 * _half(change):.2f} points"
-            if quantity is _SHARE
-            else f"{change.after - change.before:+.3g} ± {_half(change):.2g}",
-            chance_text(change.p_value),
-        )
-        for column in order
-        for change in _sure(trends, column, bound)
-    )
+    quantity, rows = _quantity(trends), []
+    for each in series:
+        for change in each.changes:
+            size, error = change.after - change.before, Z_CONFIDENCE * change.std_error
+            difference = f"{size:+.3g} ± {error:.2g}"
+            if quantity is _SHARE:
+                difference = f"{100 * size:+.2f} ± {100 * error:.2f} points"
+            chance = chance_text(change.p_value)
+            rows.append((each.name, _change_text(trends, change), difference, chance))
     heads = (
         *(Heading(each, "left") for each in (trends.kind, "what changed")),
         *map(Heading, ("difference", "chance of it if nothing had changed")),
     )
     weekly = tuple(
-        (_name(trends, column), *map(quantity.differing, trends.found.weekday_effect[:, column]))
-        for column in order
-        if _has_pattern(trends, column)
+        (each.name, *map(quantity.differing, each.weekly))
+        for each in series
+        if each.weekly is not None
     )
-    tables = [Table("Changes", heads, rows)] if rows else []
+    tables = [Table("Changes", heads, tuple(rows))] if rows else []
     if weekly:
         title = "Weekly patterns: differences from the mean over weekdays"
         tables.append(Table(title, headings(trends.kind, *_WEEKDAYS), weekly))
     return Section("What changed", () if rows else (_NO_CHANGE,), tables=tuple(tables))
 
 
-def _half(change: Change) -> float:
-    """Return half the width of the interval of a change."""
-    return Z_CONFIDENCE * change.std_error
+def _courses(trends: Trends[Any], series: Sequence[_Series]) -> Section:
+    """Return the largest series as charts."""
+    shown = _largest(trends, series, _CHARTS)
+    words = [_COURSES] if series else []
+    if len(series) > len(shown):
+        words.append(f"{len(series) - len(shown):,} more aren't drawn.")
+    charts = tuple(_course(trends, each, index) for index, each in enumerate(shown))
+    return Section("Day by day", tuple(words), charts=charts)
 
 
-def _course(trends: Trends[Any], column: int, index: int, bound: float) -> TimeSeries:
+def _course(trends: Trends[Any], series: _Series, index: int) -> TimeSeries:
     quantity = _quantity(trends)
-    sure = _sure(trends, column, bound)
-    ends = [values[:, column] for values in (trends.share, trends.low, trends.high)]
-    drawn = [*ends, trends.found.expected[:, column]]
+    ends = [values[:, series.column] for values in (trends.share, trends.low, trends.high)]
+    drawn = [*ends, trends.found.expected[:, series.column]]
     if quantity is _SHARE:
         drawn = [np.clip(each, 0.0, 1.0) for each in drawn]
     share, low, high, expected = (quantity.factor * values for values in drawn)
@@ -545,22 +462,14 @@ def _course(trends: Trends[Any], column: int, index: int, bound: float) -> TimeS
     known = share[~np.isnan(share)] / quantity.factor
     described = "Not estimated on any day."
     if len(known):
-        changed = "; ".join(describe_change(trends, each) for each in sure)
+        changed = "; ".join(_change_text(trends, each) for each in series.changes)
         described = f"{changed}." if changed else _NO_CHANGE
         described += f" Daily estimates from {quantity.shown(known.min())} to "
         described += f"{quantity.shown(known.max())}."
-    labels = Labels(f"course-{index}", _name(trends, column), described, y=quantity.word)
+    labels = Labels(f"course-{index}", series.name, described, y=quantity.word)
     header = ("day", "reports", quantity.word, "from", "to")
-    marks = _marked_days(sure)
-    return TimeSeries(labels, days, share, low, high, expected, marks, header, rows, quantity.unit)
-
-
-def _marked_days(changes: Iterable[Change]) -> tuple[int, ...]:
-    """Return the first days of changes, and those on which stretches are over."""
-    ends = {end for each in changes for end in (each.day, each.last and each.last + 1)}
-    return tuple(sorted(end for end in ends if end is not None))
-
-
-def _name(trends: Trends[Any], column: int) -> str:
-    name = trends.name(column)
-    return "unknown mass" if name is None else visible(name)
+    # The first days of changes, and those on which stretches are over.
+    marks = {each.day for each in series.changes}
+    marks |= {each.last + 1 for each in series.changes if each.last is not None}
+    marked = tuple(sorted(marks))
+    return TimeSeries(labels, days, share, low, high, expected, marked, header, rows, quantity.unit)

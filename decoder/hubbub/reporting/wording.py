@@ -83,7 +83,7 @@ class Provenance:
     metric: str  # its name, or the name of the file of parameters
     metric_version: int | None  # none for counts
     parameters: Mapping[str, float]  # k, h, m, f, p and q
-    parameters_sha256: str  # digest of `canonical(parameters)`
+    parameters_sha256: str  # by `parameters_digest`
     settings: Mapping[str, str]  # level, correction, method and what else was chosen
     days: str  # the UTC days that were decoded
     sources: tuple[Source, ...]
@@ -101,15 +101,11 @@ class Provenance:
         return {name: each for name, each in asdict(self).items() if name not in _OF_PAGES}
 
 
-def canonical(parameters: Mapping[str, float]) -> bytes:
-    """Return the one way to write parameters that their digest is taken of."""
+def parameters_digest(parameters: Mapping[str, float]) -> str:
+    """Return the hexadecimal SHA-256 of parameters, however their numbers are written."""
     numbers = {name: float(value) for name, value in parameters.items()}
-    return json.dumps(numbers, sort_keys=True, separators=(",", ":")).encode()
-
-
-def digest(data: bytes) -> str:
-    """Return the hexadecimal SHA-256 of bytes."""
-    return hashlib.sha256(data).hexdigest()
+    text = json.dumps(numbers, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def file_source(role: str, path: str) -> Source:
@@ -165,27 +161,37 @@ def decoded_estimates(
     columns: Mapping[str, Column],
     keys: tuple[str, ...],
     findings: tuple[Finding, ...],
-    metadata: Mapping[str, object],
     view: Sequence[Block],
+    summary: Any = None,
+    anomalies: AnomalyReport | None = None,
+    metadata: Mapping[str, object] | None = None,
+    more: Sequence[Section] = (),
     title: str = "",
 ) -> Estimates:
     """Return estimates with the page and the text that all decodings have.
 
-    `sections`: what was found; the findings and where they come from follow. `view`: what a
-    terminal shows before the findings. `title`: of the page, if it isn't the metric's.
+    `sections`: what was found; the `summary`'s privacy, `more`, the findings and where they come
+    from follow. `view`: what a terminal shows before the findings. `metadata`: that of this kind;
+    all that have a summary also have "summary" and "anomalies" (null where there are none).
+    `title`: of the page, if it isn't the metric's.
     """
     facts, blocks = as_facts(findings), list[Block]()
     for block in view:
         if isinstance(block, Table) and blocks:
             blocks.append(Line(""))
         blocks.append(block)
+    common: dict[str, object] = {}
+    if summary is not None:
+        sections = (*sections, _privacy_section(summary.epsilon_report, summary.epsilon_permanent))
+        common = {"summary": asdict(summary), "anomalies": anomalies and anomalies.as_json()}
     page = Page(
         title or title_of(provenance),
         headline,
         (
             *sections,
+            *more,
             Section("Summary", facts=facts, folded=True),
-            provenance_section(provenance),
+            _provenance_section(provenance),
         ),
         warnings_in(findings),
         about=provenance.about if provenance else "",
@@ -194,10 +200,13 @@ def decoded_estimates(
         columns=columns,
         keys=keys,
         findings=findings,
-        metadata={**metadata, "provenance": provenance and provenance.as_json()},
+        metadata={
+            **common,
+            **(metadata or {}),
+            "provenance": provenance and provenance.as_json(),
+        },
         view=(*blocks, Line(""), facts),
         page=page,
-        charts=page.picture,
     )
 
 
@@ -278,11 +287,6 @@ def chance_text(p_value: float) -> str:
     if p_value < 1e-6:
         return "less than 1 in a million"
     return f"{p_value:.2g}" if p_value > 0.1 else f"about 1 in {float(f'{1 / p_value:.2g}'):,.0f}"
-
-
-def metadata_of(summary: Any, anomalies: AnomalyReport | None) -> dict[str, object]:
-    """Return "summary" and "anomalies" (null where there are none)."""
-    return {"summary": asdict(summary), "anomalies": anomalies and anomalies.as_json()}
 
 
 def share_columns(n_reports: int | IntArray, shares: Sequence[FloatArray]) -> dict[str, FloatArray]:
@@ -475,7 +479,7 @@ def forgery_finding(forged_share: float, forgery_shift: float) -> Finding:
     return Finding("if_forged", "if forged", text, forgery_shift)
 
 
-def privacy_section(epsilon_report: float, epsilon_permanent: float) -> Section:
+def _privacy_section(epsilon_report: float, epsilon_permanent: float) -> Section:
     """Return both epsilons, and what they mean."""
     of_one = (
         f"No single report is more than {_ratio(epsilon_report)} as likely from a person with one "
@@ -504,7 +508,7 @@ def _ratio(epsilon: float) -> str:
     return f"{times:,.2f} times" if times < 100 else f"{times:,.0f} times"
 
 
-def provenance_section(provenance: Provenance | None) -> Section:
+def _provenance_section(provenance: Provenance | None) -> Section:
     """Return where the result comes from."""
     title = "Where this comes from"
     if provenance is None:

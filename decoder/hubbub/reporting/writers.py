@@ -221,7 +221,7 @@ def write_results(
     csv = partial(write_csv, spreadsheet_safe=spreadsheet_safe)
     write_files(result, outputs, csv)
     if STDOUT not in outputs:
-        show(result.blocks(), stdout_console(width))
+        show(result.view, stdout_console(width))
         return
     csv(result, sys.stdout.buffer)
     sys.stdout.buffer.flush()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,14 +29,11 @@ from hubbub.reporting import (
     Series,
     Table,
     XYChart,
-    atomic_write,
     certainty,
-    headings,
     shortened,
+    table_of,
     visible,
-    write_html,
-    write_json,
-    write_picture,
+    write_files,
 )
 from hubbub.simulations.experiment import DecodedShares, Experiment, ExperimentOutcome
 
@@ -52,18 +48,14 @@ class SimulationResult:
 
     facts: Mapping[str, object]  # those of result.json
     shown: tuple[Block, ...]  # on a terminal
-    page: Page | None
-    pictures: Mapping[str, tuple[Chart, ...]]  # by file name
+    page: Page | None = None
+    charts: tuple[Chart, ...] = ()  # the picture, if there is no page that has one
 
     def write(self, folder: Path) -> None:
-        """Write result.json, the page and the pictures into a folder that exists."""
-        estimates = Estimates(metadata=self.facts, page=self.page)
-        atomic_write(folder / "result.json", partial(write_json, estimates))
-        if self.page:
-            atomic_write(folder / "report.html", partial(write_html, estimates))
-        for name, charts in self.pictures.items():
-            if charts:
-                write_picture(folder / name, charts)
+        """Write result.json, the picture and the page into a folder that exists."""
+        estimates = Estimates(metadata=self.facts, page=self.page, charts=self.charts)
+        for name in ("result.json", "estimates.png", *(["report.html"] if self.page else [])):
+            write_files(estimates, [str(folder / name)])
 
 
 def cell(value: Any) -> str:
@@ -122,7 +114,6 @@ def experiment_result(
         facts,
         (table, *map(Line, sentences)),
         Page("A simulated population", sentences[0], sections),
-        {"estimates.png": (chart,)},
     )
 
 
@@ -136,19 +127,17 @@ def names_table(
     """Return the largest detected shares next to the truth."""
     rows = np.flatnonzero(found.detected)
     rows = rows[np.argsort(-found.share[rows], kind="stable")]
-    columns = (each[rows].tolist() for each in (truth, found.share, found.low, found.high))
-    cells = tuple(
-        (
-            *(visible(names[row]), f"{true:.3%}", f"{share:.3%}", f"{low:.3%} … {high:.3%}"),
-            certainty(low, n_reports),
-        )
-        for row, true, share, low, high in zip(rows.tolist(), *columns, strict=True)
-    )
-    heads = (*headings("name", "true share", "estimate", "95% interval"),
-             Heading("detected", "left"))  # fmt: skip
-    if len(cells) > _ROWS:
-        title = f"{title}, the {_ROWS} largest of {len(cells):,}"
-    return Table(title, heads, cells[:_ROWS])
+    if len(rows) > _ROWS:
+        title = f"{title}, the {_ROWS} largest of {len(rows):,}"
+        rows = rows[:_ROWS]
+    numbers = {"true": truth, "share": found.share, "low": found.low, "high": found.high}
+    columns = {name: values[rows] for name, values in numbers.items()}
+    shown = (("true share", "{true:.3%}"), ("estimate", "{share:.3%}"),
+             ("95% interval", "{low:.3%} … {high:.3%}"))  # fmt: skip
+    sure = [certainty(low, n_reports) for low in columns["low"].tolist()]
+    listed = [(visible(names[row]),) for row in rows.tolist()]
+    last = Heading("detected", "left"), sure
+    return table_of(title, listed, columns, shown, heads=("name",), last=last)
 
 
 def _sentences(experiment: Experiment, outcome: ExperimentOutcome) -> list[str]:

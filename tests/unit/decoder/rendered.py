@@ -27,7 +27,7 @@ def parquet_of(result: Estimates) -> bytes:
 
 def shown(result: Estimates, width: int = 200) -> str:
     text = io.StringIO()
-    show(result.blocks(), Console(width=width, file=text, color_system=None))
+    show(result.view, Console(width=width, file=text, color_system=None))
     return text.getvalue()
 
 
