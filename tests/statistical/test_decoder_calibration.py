@@ -17,23 +17,17 @@ from evaluation.studies.cases import (
     LOOSE,
     PAPER,
     SMALL,
+    CollectedCounts,
     StringsCase,
     count_simulated,
+    score_decoding,
     uniform,
     zipf,
 )
 from hubbub.client import RapporParams
 from hubbub.decoder import Correction, Decoding, decode
 from hubbub.inference import ONCE_OF_REPORTS, FloatArray
-from hubbub.simulations import (
-    CollectedCounts,
-    Population,
-    ReportingPlan,
-    Score,
-    family_shares,
-    sample_population,
-    score_decoding,
-)
+from hubbub.simulations import Population, ReportingPlan, Score, family_shares, sample_population
 from parameters import long_but, number_of_runs
 from significance import ALARM, frequency_z, t_limit, z_limit
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from cramer_rao import error_bound, expected_reports
-from evaluation.studies.cases import StringsCase, uniform, zipf
+from evaluation.studies.cases import CollectedCounts, StringsCase, uniform, zipf
 from evaluation.studies.likelihood import gauss
 from factories import make_params
 from hubbub.decoder import decode
@@ -25,7 +25,7 @@ from hubbub.inference import (
     hashed,
     pack,
 )
-from hubbub.simulations import CollectedCounts, family_shares
+from hubbub.simulations import family_shares
 from parameters import long_but
 from significance import ALARM
 

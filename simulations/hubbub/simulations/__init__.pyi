@@ -31,17 +31,14 @@ from hubbub.simulations.collecting import (
 )
 from hubbub.simulations.demo import METRICS as METRICS
 from hubbub.simulations.experiment import (
-    CollectedCounts as CollectedCounts,
     DecodedShares as DecodedShares,
     Experiment as Experiment,
     Scenario as Scenario,
     Score as Score,
-    collect as collect,
     held_shares as held_shares,
     make_scenario as make_scenario,
     run_experiment as run_experiment,
     score as score,
-    score_decoding as score_decoding,
 )
 from hubbub.simulations.population_sampler import (
     CHUNK as CHUNK,

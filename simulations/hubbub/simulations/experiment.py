@@ -29,8 +29,7 @@ from hubbub.inference import (
     decode_categories,
     decode_open_strings,
 )
-from hubbub.inference.counts import CohortCounts
-from hubbub.protocol import OpenStringType, RapporParams, StringType, normal_form
+from hubbub.protocol import OpenStringType, StringType, normal_form
 from hubbub.simulations.clients import as_records, forge
 from hubbub.simulations.population_sampler import CHUNK, ReportingPlan, sample_population
 from hubbub.simulations.populations import Population
@@ -74,31 +73,6 @@ def make_scenario(population: Population, missing: float, absent: tuple[str, ...
     held = set(population.values)
     strings = [population.values[i] for i in listed.tolist()]
     return Scenario(population, (*strings, *(s for s in absent if s not in held)), listed)
-
-
-@dataclass(frozen=True, slots=True)
-class CollectedCounts:
-    """A collector's counts, and the truth."""
-
-    counts: CohortCounts
-    candidates: tuple[str, ...]
-    truth: FloatArray  # shape (n,); each candidate's share of the collected reports
-
-
-def collect(
-    scenario: Scenario,
-    params: RapporParams,
-    clients: int,
-    seed: np.random.SeedSequence,
-    periods: int = 1,
-) -> CollectedCounts:
-    """Let so many clients of a scenario report once, or in each period, and count the reports."""
-    # Counts don't separate the days of a period.
-    days = 1 if periods > 1 else 0
-    plan = ReportingPlan(scenario.population, params, clients, periods, period_days=days)
-    sample = sample_population(plan, seed)
-    truth = scenario.candidates_share(sample.holders)
-    return CollectedCounts(sample.counts, scenario.candidates, truth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +159,6 @@ def score(truth: FloatArray, found: DecodedShares, refit: FloatArray | None = No
 
 def _mean(values: BoolArray) -> float:
     return float(values.mean()) if len(values) else math.nan
-
-
-def score_decoding(truth: FloatArray, decoding: Decoding) -> Score:
-    """Compare a decoding with the truth, both of shape (n,)."""
-    return score(truth, DecodedShares.of(decoding), decoding.constrained_share)
 
 
 def held_shares(values: Sequence[str], holders: IntArray) -> dict[str, float]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evaluation.studies.cases import collect
 from hubbub.inference import (
     ONCE_OF_REPORTS,
     ByteArray,
@@ -20,14 +21,7 @@ from hubbub.inference import (
     decode,
 )
 from hubbub.protocol import RapporParams
-from hubbub.simulations import (
-    Scenario,
-    bernoulli_bytes,
-    collect,
-    made_up,
-    make_scenario,
-    reported_chances,
-)
+from hubbub.simulations import Scenario, bernoulli_bytes, made_up, make_scenario, reported_chances
 
 PRESENT = ABSENT = 100
 """Section 5.2."""

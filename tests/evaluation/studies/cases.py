@@ -13,20 +13,24 @@ from typing import Self
 
 import numpy as np
 
-from hubbub.decoder import CohortCounts, count_records
+from hubbub.decoder import CohortCounts, Decoding, count_records
 from hubbub.inference import FloatArray, IntArray
 from hubbub.protocol import RapporParams, Registry
 from hubbub.simulations import (
     METRICS,
-    CollectedCounts,
+    DecodedShares,
     Population,
+    ReportingPlan,
     Scenario,
+    Score,
     SimulatedClients,
     as_records,
     census_first_names,
     census_names,
     family_shares,
     make_scenario,
+    sample_population,
+    score,
 )
 
 LOOSE = RapporParams(k=128, h=1, m=64, f=0.2, p=0.05, q=0.75)
@@ -36,6 +40,36 @@ SMALL = RapporParams(k=32, h=1, m=16, f=0.25, p=0.2, q=0.8)
 CROWDED = RapporParams(k=8, h=2, m=32, f=0.5, p=0.25, q=0.75)
 uniform = partial(family_shares, "uniform")
 zipf = partial(family_shares, "zipf:1")
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedCounts:
+    """A collector's counts, and the truth."""
+
+    counts: CohortCounts
+    candidates: tuple[str, ...]
+    truth: FloatArray  # shape (n,); each candidate's share of the collected reports
+
+
+def collect(
+    scenario: Scenario,
+    params: RapporParams,
+    clients: int,
+    seed: np.random.SeedSequence,
+    periods: int = 1,
+) -> CollectedCounts:
+    """Let so many clients of a scenario report once, or in each period, and count the reports."""
+    # Counts don't separate the days of a period.
+    days = 1 if periods > 1 else 0
+    plan = ReportingPlan(scenario.population, params, clients, periods, period_days=days)
+    sample = sample_population(plan, seed)
+    truth = scenario.candidates_share(sample.holders)
+    return CollectedCounts(sample.counts, scenario.candidates, truth)
+
+
+def score_decoding(truth: FloatArray, decoding: Decoding) -> Score:
+    """Compare a decoding with the truth, both of shape (n,)."""
+    return score(truth, DecodedShares.of(decoding), decoding.constrained_share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from evaluation.studies.cases import PAPER, StringsCase, uniform, zipf
+from evaluation.studies.cases import PAPER, StringsCase, score_decoding, uniform, zipf
 from evaluation.studies.study import Study, means
 from hubbub.decoder import Decoding, decode
 from hubbub.inference import ONCE_OF_REPORTS, BoolArray, FloatArray, decode_reports, hashed, pack
 from hubbub.protocol import RapporParams
-from hubbub.simulations import DecodedShares, family_shares, score, score_decoding
+from hubbub.simulations import DecodedShares, family_shares, score
 
 _Z_REFERENCE = 2.0  # google/rappor's rule
 NOISE = {

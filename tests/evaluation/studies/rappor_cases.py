@@ -17,6 +17,7 @@ from numpy.random import Generator
 
 from evaluation.genie import Information, detected
 from evaluation.laboratory import seed_of
+from evaluation.studies.cases import score_decoding
 from evaluation.studies.regimes import ALPHA, completed, timed
 from evaluation.studies.study import Study, means
 from hubbub.decoder import CohortCounts, Correction, count_records, decode
@@ -29,7 +30,6 @@ from hubbub.simulations import (
     family_shares,
     made_up,
     make_scenario,
-    score_decoding,
     true_bits,
 )
 

@@ -16,20 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluation.laboratory import Progress, no_progress, run_trials, seed_of
+from evaluation.studies.cases import collect, score_decoding
 from evaluation.suite.baseline import least_squares_two_se, oracle_detections
 from evaluation.suite.bounds import ALPHA, CaseResult, StringsTrial, judge_strings
 from hubbub.inference import ONCE_OF_REPORTS, Z_CONFIDENCE, decode
 from hubbub.protocol import RapporParams
-from hubbub.simulations import (
-    DecodedShares,
-    Scenario,
-    collect,
-    family_shares,
-    made_up,
-    make_scenario,
-    score,
-    score_decoding,
-)
+from hubbub.simulations import DecodedShares, Scenario, family_shares, made_up, make_scenario, score
 
 DISTRIBUTIONS = ("uniform", "exponential", "gauss", "zipf:1", "zipf:1.5")
 FILTERS = (
