@@ -12,6 +12,8 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hubbub.protocol import counted
 from hubbub.release.ledger import Ledger, shown
 from hubbub.release.mechanisms.counts import Mechanism, Row
@@ -23,7 +25,6 @@ from hubbub.reporting import (
     Estimates,
     Finding,
     Heading,
-    Interval,
     IntervalChart,
     Labels,
     Level,
@@ -214,17 +215,16 @@ def _table(released: Estimates, most: int) -> Table:
 def _chart(query: Query, rows: Sequence[Row]) -> Chart:
     """Draw the largest numbers with their radii."""
     largest = sorted(rows, key=lambda row: -float(row.value))[:_ROWS_IN_CHART]
-    intervals = [
-        Interval(visible(row.key), value, value - row.radius, value + row.radius)
-        for row in largest
-        for value in [float(row.value)]
-    ]
+    values, radii = (
+        np.array([getattr(row, name) for row in largest], float) for name in ("value", "radius")
+    )
     described = (
-        f"The {len(intervals)} largest of {len(rows):,} released numbers; bars are where "
+        f"The {len(largest)} largest of {len(rows):,} released numbers; bars are where "
         f"{CONFIDENCE:.0%} of releases would have the number without noise."
     )
     labels = Labels("released", query.subject.capitalize(), described, "rows")
-    return IntervalChart(labels, intervals, unit="", first="key")
+    names, ends = [visible(row.key) for row in largest], (values - radii, values + radii)
+    return IntervalChart(labels, names, values, *ends, unit="", first="key")
 
 
 def ledger_estimates(ledger: Ledger) -> Estimates:

@@ -9,13 +9,11 @@ from hubbub.reporting.categories import (
 from hubbub.reporting.charts import (
     Chart as Chart,
     HeatMap as HeatMap,
-    Interval as Interval,
     IntervalChart as IntervalChart,
     Labels as Labels,
     Series as Series,
     TimeSeries as TimeSeries,
     XYChart as XYChart,
-    in_percent as in_percent,
 )
 from hubbub.reporting.command_line import (
     STDOUT as STDOUT,
@@ -103,7 +101,6 @@ from hubbub.reporting.wording import (
 from hubbub.reporting.writers import (
     check_output_option as check_output_option,
     csv_cell as csv_cell,
-    validate_output_formats as validate_output_formats,
     write_csv as write_csv,
     write_files as write_files,
     write_json as write_json,

@@ -20,7 +20,7 @@ from hubbub.inference import (
     OrdinalEstimates,
 )
 from hubbub.protocol import bucket_label
-from hubbub.reporting.charts import Interval, IntervalChart, Labels
+from hubbub.reporting.charts import IntervalChart, Labels
 from hubbub.reporting.estimates import (
     Column,
     Estimates,
@@ -297,12 +297,13 @@ def numbers_estimates(
         heads=("statistic",),
     )
     # The variance has another unit, and so no place next to the mean.
-    mean = Interval(decoding.statistics[0], *(float(each[0]) for each in ends))
+    mean, low, high = (each[:1] for each in ends)
     described = f"The mean with its {INTERVAL}."
     labels = Labels("estimates", "Estimated mean", described, "the metric's unit")
-    chart = IntervalChart(labels, [mean], unit="", first="statistic")
+    names = decoding.statistics[:1]
+    chart = IntervalChart(labels, names, mean, low, high, unit="", first="statistic")
     return decoded_estimates(
-        f"The mean is {mean.estimate:.5g} ({mean.low:.5g} to {mean.high:.5g}), estimated from "
+        f"The mean is {mean[0]:.5g} ({low[0]:.5g} to {high[0]:.5g}), estimated from "
         f"{summary.reports:,} reports.",
         (Section("What was found", charts=(chart,), tables=(table,)),),
         provenance,

@@ -30,23 +30,16 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """One line of an interval chart: shares in percent, or in the chart's unit."""
-
-    label: str
-    estimate: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
 class IntervalChart:
     """A dot and a bar an estimate, from the top down."""
 
     labels: Labels
-    intervals: Sequence[Interval]
+    names: Sequence[str]  # of the lines
+    estimate: FloatArray  # shape (n,); shares in percent, or in the chart's unit
+    low: FloatArray
+    high: FloatArray
     unit: str = "%"  # written after each number
-    first: str = "string"  # what the labels are
+    first: str = "string"  # what the names are of
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -56,10 +49,8 @@ class IntervalChart:
     @property
     def rows(self) -> Rows:
         """The numbers."""
-        return tuple(
-            (each.label, *(f"{x:.4g}{self.unit}" for x in (each.estimate, each.low, each.high)))
-            for each in self.intervals
-        )
+        lines = zip(self.names, self.estimate, self.low, self.high, strict=True)
+        return tuple((name, *(f"{x:.4g}{self.unit}" for x in numbers)) for name, *numbers in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +148,3 @@ class HeatMap:
 
 Chart = IntervalChart | TimeSeries | XYChart | HeatMap
 """A chart of a report or a picture."""
-
-
-def in_percent(
-    names: Sequence[str], share: FloatArray, low: FloatArray, high: FloatArray
-) -> list[Interval]:
-    """Return shares with their intervals as an `IntervalChart` takes them."""
-    ends = ((100 * values).tolist() for values in (share, low, high))
-    return [Interval(*each) for each in zip(names, *ends, strict=True)]

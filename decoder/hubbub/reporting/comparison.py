@@ -9,7 +9,7 @@ import numpy as np
 
 from hubbub.inference import Comparison, IntArray, SampleRatio
 from hubbub.inference.comparison import POWER
-from hubbub.reporting.charts import Interval, IntervalChart, Labels
+from hubbub.reporting.charts import IntervalChart, Labels
 from hubbub.reporting.estimates import Column, Estimates, Heading, Section, Table, table_of
 from hubbub.reporting.findings import Finding, Level
 from hubbub.reporting.text import shortened, visible
@@ -211,21 +211,18 @@ def _charts(
 ) -> tuple[IntervalChart, ...]:
     """Draw the surest differences; a mean and a variance have no unit in common."""
     is_statistic = comparison.kind == _STATISTIC
-    rows = [row for row in order.tolist() if np.isfinite(comparison.low[row])]
-    rows = rows[: 1 if is_statistic else _ON_CHART]
-    if not rows:
+    rows = order[np.isfinite(comparison.low[order])][: 1 if is_statistic else _ON_CHART]
+    if not len(rows):
         return ()
     ends = (comparison.difference.value, comparison.low, comparison.high)
     scale, short, unit = 100.0, " pp", "difference (percentage points)"
     if is_statistic:
         scale, short, unit = 1.0, "", "the metric's unit"
-    bars = [
-        Interval(visible(comparison.names[row]), *(scale * float(each[row]) for each in ends))
-        for row in rows
-    ]
+    difference, low, high = (scale * each[rows] for each in ends)
+    names = [visible(comparison.names[row]) for row in rows.tolist()]
     described = (
         f"{labels[1]} less {labels[0]}, with {INTERVAL}s of each row by itself: the "
         f"{len(rows):,} surest differences, the surest first."
     )
     words = Labels("differences", "Differences", described, unit)
-    return (IntervalChart(words, bars, short, comparison.kind),)
+    return (IntervalChart(words, names, difference, low, high, short, comparison.kind),)

@@ -118,9 +118,8 @@ def _spec(chart: charts.Chart) -> Spec:
 
 @_spec.register
 def _intervals(chart: charts.IntervalChart) -> Spec:
-    names, left = _short(each.label for each in chart.intervals)
-    table = [{"n": name, "e": each.estimate, "l": each.low, "h": each.high}
-             for name, each in zip(names, chart.intervals, strict=True)]
+    names, left = _short(chart.names)
+    table = _rows(n=names, e=chart.estimate, l=chart.low, h=chart.high)
     x, y = _axis(chart.labels.x, chart.unit), _named("n", names)
     line = {"strokeWidth": 2, "color": _ACCENT}
     return _view([_layer("rule", table, line, x=x("l"), x2={"field": "h"}, y=y),

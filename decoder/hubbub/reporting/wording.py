@@ -34,7 +34,7 @@ from hubbub.inference import (
 from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import POWER
 from hubbub.protocol import counted
-from hubbub.reporting.charts import IntervalChart, Labels, in_percent
+from hubbub.reporting.charts import IntervalChart, Labels
 from hubbub.reporting.estimates import (
     Block,
     Column,
@@ -254,7 +254,8 @@ def share_chart(
     """
     largest = f" The {len(names):,} largest of {n_rows:,}." if len(names) < n_rows else ""
     labels = Labels(name, title, f"Bars are {INTERVAL}s.{largest}", axis)
-    return IntervalChart(labels, in_percent(names, *shares), first=first)
+    share, low, high = (100 * each for each in shares)
+    return IntervalChart(labels, names, share, low, high, first=first)
 
 
 def days_text(first: dt.date, last: dt.date) -> str:
@@ -410,64 +411,59 @@ def overlooked_finding(share: float) -> Finding:
 
 def _set_bits(anomalies: AnomalyReport) -> Finding:
     low, high = anomalies.plausible[:2]
-    found = Finding(
-        "set_bits",
-        "set bits",
-        f"all reports have {low:,} to {high:,}, consistent with honest clients"
-        if low < high
-        else f"all reports have {low:,}, as they should",
-        anomalies.improbable,
-    )
     numbers = f"{low:,} to {high:,}" if low < high else f"{low:,}"
+    value: int | None = anomalies.improbable
+    level, end = Level.FACT, "consistent with honest clients" if low < high else "as they should"
+    text = f"all reports have {numbers}, {end}"
     if anomalies.improbable:
+        level = Level.ALARM
         text = (
             f"{counted(anomalies.improbable, 'report')} without {numbers} set bits; honest clients "
             "would send none"
         )
-        return found._replace(level=Level.ALARM, text=text)
-    if not anomalies.set_bits_assessed:
+    elif not anomalies.set_bits_assessed:
         text = "can't be checked: with so few bits, honest reports may set any number of them"
-        return found._replace(text=text, value=None)
-    return found
+        value = None
+    return Finding("set_bits", "set bits", text, value, level)
 
 
 def _repeats(anomalies: AnomalyReport) -> Finding:
-    repeats = anomalies.repeats
-    found = Finding("repeated_reports", "repeated reports", "", None)
-    if not repeats.assessed:
-        return found._replace(
-            text="can't be checked: with so few bits or so little noise, honest reports repeat too"
-        )
+    repeats, level = anomalies.repeats, Level.FACT
     looked_at = f"of {repeats.sampled:,} reports checked"
     if anomalies.counted:
-        counted = f"only counts are kept of {anomalies.counted:,} reports"
-        if not repeats.sampled:
-            return found._replace(text=f"can't be checked: {counted}")
-        looked_at = f"{counted}; {looked_at}"
-    found = found._replace(value=repeats.suspicious)
-    if repeats.suspicious:
+        only_counts = f"only counts are kept of {anomalies.counted:,} reports"
+        looked_at = f"{only_counts}; {looked_at}"
+    value: int | None = repeats.suspicious
+    if not repeats.assessed:
+        value = None
+        text = "can't be checked: with so few bits or so little noise, honest reports repeat too"
+    elif anomalies.counted and not repeats.sampled:
+        text, value = f"can't be checked: {only_counts}", None
+    elif repeats.suspicious:
+        level = Level.ALARM
         text = (
             f"{repeats.suspicious:,} {looked_at} are exact copies of others: one occurs "
             f"{repeats.most:,} times, where at most {repeats.plausible:,} are plausible"
         )
-        return found._replace(level=Level.ALARM, text=text)
-    return found._replace(text=f"{looked_at} none repeats suspiciously often")
+    else:
+        text = f"{looked_at} none repeats suspiciously often"
+    return Finding("repeated_reports", "repeated reports", text, value, level)
 
 
 def _balance(anomalies: AnomalyReport) -> Finding:
-    balance = anomalies.balance
-    found = Finding("cohort_sizes", "cohort sizes", "can't be checked: there is only one")
+    balance, level = anomalies.balance, Level.FACT
+    value: float | None = balance.ratio
+    text = f"cohort {balance.cohort} has {balance.ratio:.2f} times the mean"
     if not anomalies.cohorts_assessed:
-        return found
-    worst = f"cohort {balance.cohort} has {balance.ratio:.2f} times the mean"
-    found = found._replace(value=balance.ratio)
-    if anomalies.cohorts_suspicious:
-        text = (
-            f"{worst}; honest only if some client sent more than "
-            f"{balance.clients_must_send:,.0f} reports"
+        text, value = "can't be checked: there is only one", None
+    elif anomalies.cohorts_suspicious:
+        level = Level.ALARM
+        text += (
+            f"; honest only if some client sent more than {balance.clients_must_send:,.0f} reports"
         )
-        return found._replace(level=Level.ALARM, text=text)
-    return found._replace(text=f"{worst}, consistent with honest clients")
+    else:
+        text += ", consistent with honest clients"
+    return Finding("cohort_sizes", "cohort sizes", text, value, level)
 
 
 def forgery_finding(forged_share: float, forgery_shift: float) -> Finding:

@@ -191,22 +191,17 @@ def needs_provenance(outputs: Sequence[str]) -> bool:
     return any(path != STDOUT and not path.endswith(".csv") for path in outputs)
 
 
-def validate_output_formats(paths: Sequence[str], *, pictures: bool = False) -> None:
-    """Refuse files of other formats (ValueError), or that can't be made (OSError)."""
+def check_output_option(paths: Sequence[str], *, pictures: bool = False) -> None:
+    """Refuse files of other formats (click.BadParameter), or that can't be made (OSError)."""
     suffixes = [*DECODED, *(PICTURES if pictures else ())]
     *some, last = suffixes
-    for path in paths:
-        if path != STDOUT and Path(path).suffix not in suffixes:
-            raise ValueError(
-                f"{path!r} must end in {', '.join(some)} or {last}, or be - for CSV on stdout"
-            )
-    check_output_paths(paths)
-
-
-def check_output_option(paths: Sequence[str], *, pictures: bool = False) -> None:
-    """Apply `validate_output_formats` to a command's --output."""
     try:
-        validate_output_formats(paths, pictures=pictures)
+        for path in paths:
+            if path != STDOUT and Path(path).suffix not in suffixes:
+                raise ValueError(
+                    f"{path!r} must end in {', '.join(some)} or {last}, or be - for CSV on stdout"
+                )
+        check_output_paths(paths)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--output'") from error
 

@@ -10,14 +10,12 @@ import pytest
 from hubbub.reporting import (
     Chart,
     HeatMap,
-    Interval,
     IntervalChart,
     Labels,
     Series,
     TimeSeries,
     XYChart,
     draw,
-    in_percent,
 )
 from unit.decoder.pages import Page, assert_self_contained
 
@@ -36,7 +34,7 @@ def charts_with(name: str) -> dict[str, Chart]:
     point = Series(name, two, array(2, 4), "points", two, array(3, 6), (name, ""))
     course = ("2026-11-01", "2026-11-02")
     return {
-        "intervals": IntervalChart(words, [Interval(name, 2, 1, 3)]),
+        "intervals": IntervalChart(words, [name], array(2), array(1), array(3)),
         "course": TimeSeries(words, course, two, two - 1, two + 1, nan, (1,), ("day",), ()),
         "points": XYChart(words, [point], log_x=True, log_y=True),
         "heat map": HeatMap(words, (name,), (name, "other"), array(1, 2)[None]),
@@ -74,8 +72,8 @@ def test_drawing_is_of_the_palette_repeatable_and_large_enough_on_a_phone(kind):
 
 
 def test_intervals_have_their_numbers_as_rows():
-    intervals = [Interval("x", 50.0, 0.0, 100.0), Interval("y", 25.0, 20.0, 30.0)]
-    assert IntervalChart(WORDS, intervals).rows == (
+    chart = IntervalChart(WORDS, "xy", array(50, 25), array(0, 20), array(100, 30))
+    assert chart.rows == (
         ("x", "50%", "0%", "100%"),
         ("y", "25%", "20%", "30%"),
     )
@@ -93,7 +91,7 @@ def test_names_of_points_that_lie_close_are_left_to_the_table():
 
 def test_long_labels_are_shortened_in_the_middle_and_numbered_where_they_are_then_equal():
     long = ["https://example.com/" + c + "x" * 100 + "/index.html" for c in "ab"]
-    chart = IntervalChart(WORDS, in_percent(long, *(array(0.5, 0.4),) * 3))
+    chart = IntervalChart(WORDS, long, *(array(50, 40),) * 3)
     short = "https://exam…/index.html"
     assert {f"{short} #1", f"{short} #2"} <= set(Page(draw(chart)).texts["text"])
     assert [row[0] for row in chart.rows] == long
