@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from evaluation.studies.releases import laplace_tail
 from hubbub.inference import FloatArray
 from hubbub.release.mechanisms.counts import (
     Lattice,
@@ -48,7 +49,6 @@ from hubbub.release.noise import (
     gaussian_scale,
     laplace_radius,
     laplace_scale,
-    laplace_tail,
     laplace_threshold,
     select,
     select_scale,

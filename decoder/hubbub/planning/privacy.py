@@ -177,7 +177,11 @@ def metric_figures(
     for probability in KNOWN:
         reports = math.nan if metric.reports_once else reports_to_know(metric.params, probability)
         figures.append(PrivacyFigure(f"reports_known_{probability:g}", reports, TRACKING))
-    alike = reports_alike(metric, assumptions.reports)
+    # Dimensions are facts that an observer may know of a client, so its report hides among those
+    # of its own slice alone. Cohorts are coins: which one it drew is as unknown as its noise.
+    alike = assumptions.reports
+    if alike is not None and metric.dimensions:
+        alike = min(alike, metric.min_reports)
     figures += _linking(metric, alike)
     if alike is not None:
         least = amplified_epsilon(metric, alike, assumptions.delta)
@@ -196,17 +200,6 @@ def metric_figures(
             PrivacyFigure("central_epsilon_days_any_history", any_days, why_any_days + size),
         ]
     return tuple(figures)
-
-
-def reports_alike(metric: Metric, reports: int | None) -> int | None:
-    """Return how many of N reports of a day are at least alike in all that isn't noise.
-
-    Dimensions are facts that an observer may know of a client, so its report hides among those of
-    its own slice alone. Cohorts are coins: which one a client drew is as unknown as its noise.
-    """
-    if reports is None or not metric.dimensions:
-        return reports
-    return min(reports, metric.min_reports)
 
 
 def _crowd(metric: Metric, alike: int) -> str:
@@ -229,14 +222,10 @@ def _by_window(metric: Metric, budget: LifetimeBudget) -> Iterator[PrivacyFigure
     why = _why_any(metric, year, budget)
     yield PrivacyFigure("epsilon_year", _any(metric, year, budget), why)
     ever = life_epsilon(metric, budget.most_values(metric))
-    yield PrivacyFigure("epsilon_life", ever, _why_ever(metric) if math.isfinite(ever) else why)
-
-
-def _why_ever(metric: Metric) -> str:
-    if metric.memory != "period":
-        return ONE_ANSWER
-    default = " (the default)" if metric.max_periods == MAX_PERIODS else ""
-    return LIFE.format(metric.max_periods, default)
+    if math.isfinite(ever):
+        default = " (the default)" if metric.max_periods == MAX_PERIODS else ""
+        why = LIFE.format(metric.max_periods, default) if metric.memory == "period" else ONE_ANSWER
+    yield PrivacyFigure("epsilon_life", ever, why)
 
 
 def _of_periods(metric: Metric, days: int) -> str:

@@ -141,7 +141,7 @@ class Dataset:
         for column in declaration.bounds:
             if not len(rows.numbers(column)):
                 raise QueryError(f"bounds of {visible(column)}: none of its values is a number")
-        _refuse_excess(rows, declaration)
+        tables.refuse_excess(rows, declaration)
         facts = declaration.as_json(), tables.digest(path)
         return cls(Ledger.create(Path(ledger), total.epsilon, total.delta, how, *facts))
 
@@ -561,7 +561,7 @@ class Dataset:
         rows = tables.load(self._data, self.declaration.user_column, roles)
         if tables.state(self._data) != now:
             raise DataError(f"{self._data}: changed while it was read")
-        _refuse_excess(rows, self.declaration)
+        tables.refuse_excess(rows, self.declaration)
         return rows
 
     def _price(self, epsilon: _Number, delta: _Number) -> dict[str, Any]:
@@ -623,12 +623,3 @@ def _choice(choices: type[_Choice], name: str, value: str) -> _Choice:
     except ValueError:
         some = " or ".join(repr(each.value) for each in choices)
         raise QueryError(f"{name} = {value!r}: must be {some}") from None
-
-
-def _refuse_excess(rows: UserRows, declaration: Declaration) -> None:
-    most = tables.most_rows(rows)
-    if declaration.excess is Excess.REFUSE and most > declaration.rows_per_user:
-        raise DataError(
-            f"{declaration.data}: some user has {most:,} rows; at most "
-            f"{declaration.rows_per_user:,} were declared, and excess is refused"
-        )

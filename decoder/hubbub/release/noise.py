@@ -108,14 +108,6 @@ def add_laplace(values: Sequence[int] | IntArray, scale: float) -> list[int]:
     return list(_laplace(scale)([int(value) for value in values]))
 
 
-def laplace_tail(distance: int, scale: float) -> float:
-    """Return P(Z >= distance) of discrete Laplace noise; a^t / (1 + a) for t >= 1."""
-    a = math.exp(-1 / scale)
-    if distance >= 1:
-        return math.exp(-distance / scale) / (1 + a)
-    return 1 - math.exp(-(1 - distance) / scale) / (1 + a)
-
-
 def laplace_radius(scale: float, confidence: float = CONFIDENCE) -> int:
     """Return the least r with P(|Z| <= r) >= confidence: 1 - 2 a^(r + 1) / (1 + a)."""
     a = math.exp(-1 / scale)

@@ -318,11 +318,12 @@ def load(path: Path, user_column: str, roles: Mapping[str, Role]) -> UserRows:
 def limited(rows: UserRows, most: int, secret: bytes) -> UserRows:
     """Return at most so many rows of each user, chosen by a keyed hash.
 
-    Notes ----- Whether a row can count follows from its own cells, and which rows of a user are
-    chosen from the secret, the user's name, and how many rows of this user can count. So of any two
-    tables that differ by one user's rows the same rows of all others are returned, and at most
-    `most` of that user's, in one of them: the sensitivity is that of `most` rows, whatever can
-    count.
+    Notes
+    -----
+    Whether a row can count follows from its own cells, and which rows of a user are chosen from the
+    secret, the user's name, and how many rows of this user can count. So of any two tables that
+    differ by one user's rows the same rows of all others are returned, and at most `most` of that
+    user's, in one of them: the sensitivity is that of `most` rows, whatever can count.
     """
     numbers = np.bincount(rows.users, minlength=len(rows.names))
     if not len(rows) or numbers.max() <= most:
@@ -338,9 +339,14 @@ def limited(rows: UserRows, most: int, secret: bytes) -> UserRows:
     return rows.chosen(place < most)
 
 
-def most_rows(rows: UserRows) -> int:
-    """Return how many rows the user with the most has."""
-    return int(np.bincount(rows.users).max()) if len(rows) else 0
+def refuse_excess(rows: UserRows, declared: Declaration) -> None:
+    """Refuse rows beyond those that a user may have, if that was declared (raises DataError)."""
+    most = int(np.bincount(rows.users).max(initial=0))
+    if declared.excess is Excess.REFUSE and most > declared.rows_per_user:
+        raise DataError(
+            f"{declared.data}: some user has {most:,} rows; at most {declared.rows_per_user:,} "
+            "were declared, and excess is refused"
+        )
 
 
 def state(path: Path) -> tuple[tuple[str, int, int, int], ...]:
@@ -374,8 +380,12 @@ def files_of(path: Path) -> list[Path]:
     if not path.is_dir():
         _form(path)
         return [path]
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"{error.filename}: can't be read: {error.strerror}") from error
+
     found = []
-    for folder, folders, names in os.walk(path, onerror=_refuse_folder):
+    for folder, folders, names in os.walk(path, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
         if any((Path(folder) / name).is_symlink() for name in folders):
             raise DataError(f"{path}: links to folders aren't followed; write the files there")
@@ -389,10 +399,6 @@ def files_of(path: Path) -> list[Path]:
     if len({_form(file) for file in found}) > 1:
         raise DataError(f"{path}: must hold files of one form, not of several")
     return sorted(found)
-
-
-def _refuse_folder(error: OSError) -> None:
-    raise DataError(f"{error.filename}: can't be read: {error.strerror}") from error
 
 
 _Form = Callable[[Path, Sequence[str] | None], Any]

@@ -38,7 +38,7 @@ from hubbub.release.mechanisms.selection import (
     quantile,
     stable_mode,
 )
-from hubbub.release.noise import gaussian_scale, laplace_scale, laplace_tail
+from hubbub.release.noise import gaussian_scale, laplace_scale
 
 ONE = Fraction(1)
 TINY = Fraction("1e-6")
@@ -51,6 +51,14 @@ Cells = Sequence[object]
 def numbers(mechanism: Mechanism[Any], data: object, runs: int) -> FloatArray:
     """Return the only number of each of several releases."""
     return np.array([float(mechanism(data)[0].value) for _ in range(runs)])
+
+
+def laplace_tail(distance: int, scale: float) -> float:
+    """Return P(Z >= distance) of discrete Laplace noise; a^t / (1 + a) for t >= 1."""
+    a = math.exp(-1 / scale)
+    if distance >= 1:
+        return math.exp(-distance / scale) / (1 + a)
+    return 1 - math.exp(-(1 - distance) / scale) / (1 + a)
 
 
 def root_mean_square(errors: FloatArray) -> float:

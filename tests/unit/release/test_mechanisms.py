@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from evaluation.studies.releases import laplace_tail
 from hubbub.release.mechanisms import selection
 from hubbub.release.mechanisms.counts import (
     Mechanism,
@@ -30,7 +31,6 @@ from hubbub.release.noise import (
     gaussian_scale,
     laplace_radius,
     laplace_scale,
-    laplace_tail,
     select_scale,
 )
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,13 +33,12 @@ from hubbub.release.noise import (
     select_scale,
 )
 
-STABLE_MODE = "stability-based mode (discrete Laplace)"
 _Key = TypeVar("_Key")
 
 
 def stable_mode(
     *, rows_per_user: int, epsilon: Fraction, delta: Fraction
-) -> Mechanism[Sequence[str]]:
+) -> Mechanism[Sequence[Any]]:
     """Return what releases the most common key if it leads by far, and no row if not.
 
     Keys needn't be public. How many rows the key has isn't released.
@@ -59,12 +58,17 @@ def stable_mode(
     """
     scale, least = lead_threshold(rows_per_user, epsilon, delta)
 
-    def release(keys: Sequence[str]) -> tuple[Row, ...]:
+    def release(keys: Sequence[Any]) -> tuple[Row, ...]:
         mode, lead = leader(keys)
         (noisy,) = add_laplace([lead], scale)
-        return () if mode is None or noisy < least else (Row("1", mode, math.nan),)
+        return () if mode is None or noisy < least else (Row("1", mode),)
 
-    return Mechanism(STABLE_MODE, stable_mode_theorem(least), Cost(epsilon, delta), release)
+    theorem = (
+        "epsilon = sensitivity / scale, and a mode that one user decides is released with "
+        f"probability <= delta: threshold {least} (Thakurta, Smith 2013)"
+    )
+    name = "stability-based mode (discrete Laplace)"
+    return Mechanism(name, theorem, Cost(epsilon, delta), release)
 
 
 def lead_threshold(sensitivity: int, epsilon: Fraction, delta: Fraction) -> tuple[float, int]:
@@ -76,14 +80,6 @@ def lead_threshold(sensitivity: int, epsilon: Fraction, delta: Fraction) -> tupl
     _check_delta(delta, "a mode of keys that aren't public")
     scale = laplace_scale(sensitivity, epsilon)
     return scale, sensitivity + laplace_threshold(scale, delta)
-
-
-def stable_mode_theorem(threshold: int) -> str:
-    """Return why a mode whose noisy lead must reach a threshold is private."""
-    return (
-        "epsilon = sensitivity / scale, and a mode that one user decides is released with "
-        f"probability <= delta: threshold {threshold} (Thakurta, Smith 2013)"
-    )
 
 
 def leader(keys: Iterable[_Key]) -> tuple[_Key | None, int]:
@@ -188,7 +184,7 @@ def _check_delta(delta: Fraction, purpose: str) -> None:
 
 _LARGEST_DENOMINATOR = 10_000  # 2^31 values times this are far below 2^63
 _MOST_OPTIONS = 2**20  # their scores fill some tens of megabytes
-EXPONENTIAL = "exponential mechanism (permute-and-flip)"
+_EXPONENTIAL = "exponential mechanism (permute-and-flip)"
 _THEOREM = "epsilon = {factor}sensitivity / scale (McSherry, Talwar 2007; McKenna, Sheldon 2020)"
 
 
@@ -229,7 +225,7 @@ def quantile(
         (chosen,) = select(scores, scale, monotonic=False)
         return (Row("", float(points[chosen])),)
 
-    return Mechanism(EXPONENTIAL, _THEOREM.format(factor="2 "), Cost(epsilon), release)
+    return Mechanism(_EXPONENTIAL, _THEOREM.format(factor="2 "), Cost(epsilon), release)
 
 
 def quantile_scores(equal: IntArray, level: Fraction) -> IntArray:
@@ -264,7 +260,7 @@ def most_common(
         return tuple(Row(str(rank), options[i]) for rank, i in enumerate(chosen, start=1))
 
     theorem = _THEOREM.format(factor=f"{best} " if best > 1 else "")
-    return Mechanism(EXPONENTIAL, theorem, Cost(epsilon), release)
+    return Mechanism(_EXPONENTIAL, theorem, Cost(epsilon), release)
 
 
 _REPLACING = 2
@@ -326,12 +322,11 @@ def aggregate_mode(*, epsilon: Fraction, delta: Fraction, digits: int = 6) -> Me
     Replacing an estimate moves the lead by at most 2, and the leads of two modes that it decides
     between add up to at most 2: as for `stable_mode` with two rows per user.
     """
-    scale, least = lead_threshold(_REPLACING, epsilon, delta)
+    mode = stable_mode(rows_per_user=_REPLACING, epsilon=epsilon, delta=delta)
 
     def release(estimates: FloatArray) -> tuple[Row, ...]:
-        mode, lead = leader((np.round(estimates, digits) + 0.0).tolist())  # -0.0 becomes 0.0
-        (noisy,) = add_laplace([lead], scale)
-        return () if mode is None or noisy < least else (Row("", float(mode), math.nan),)
+        rounded = (np.round(estimates, digits) + 0.0).tolist()  # -0.0 becomes 0.0
+        return tuple(row._replace(key="") for row in mode(rounded))
 
-    theorem = _AGGREGATION_THEOREM + stable_mode_theorem(least)
-    return Mechanism(f"{_AGGREGATE}{STABLE_MODE}", theorem, Cost(epsilon, delta), release)
+    name, theorem = f"{_AGGREGATE}{mode.name}", _AGGREGATION_THEOREM + mode.theorem
+    return Mechanism(name, theorem, mode.cost, release)
