@@ -123,6 +123,7 @@ def release_estimates(
         keys=("key",),
         findings=findings,
         metadata={"summary": summary},
+        charts=charts,
     )
     tables = (_table(released, _ROWS_IN_REPORT),) if rows else ()
     sections = (

@@ -195,7 +195,7 @@ class Estimates:
     page : Page, optional
         The same for people who have time; None: it has no page.
     charts : tuple of Chart
-        The picture of estimates without a page, which has its own; from the top down.
+        The picture, from the top down; empty: there is none.
 
     Examples
     --------
@@ -289,10 +289,9 @@ class Estimates:
 
     def picture(self) -> tuple[Chart, ...]:
         """Return the charts of a picture (raises NotImplementedError if there is none)."""
-        charts = self.charts if self.page is None else self.page.picture
-        if not charts:
+        if not self.charts:
             raise NotImplementedError("these estimates have no picture")
-        return charts
+        return self.charts
 
 
 def _format(name: str) -> Any:

@@ -104,6 +104,7 @@ def side_by_side(
         metadata={"by": dimension, "slices": {name: each.metadata for name, each in parts.items()}},
         view=tuple(view),
         page=page,
+        charts=page.picture if page else (),
     )
 
 

@@ -207,6 +207,7 @@ def decoded_estimates(
         },
         view=(*blocks, Line(""), facts),
         page=page,
+        charts=page.picture,
     )
 
 

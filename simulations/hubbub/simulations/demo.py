@@ -173,4 +173,4 @@ def run_demo(
     )
     title = f"{n_reports:,} noisy reports, {len(candidates):,} candidate names"
     chart = estimates_chart(names, truth, estimates, title)
-    return SimulationResult(facts, shown, charts=(chart,))
+    return SimulationResult(facts, shown, (chart,))

@@ -48,8 +48,8 @@ class SimulationResult:
 
     facts: Mapping[str, object]  # those of result.json
     shown: tuple[Block, ...]  # on a terminal
+    charts: tuple[Chart, ...]  # the picture
     page: Page | None = None
-    charts: tuple[Chart, ...] = ()  # the picture, if there is no page that has one
 
     def write(self, folder: Path) -> None:
         """Write result.json, the picture and the page into a folder that exists."""
@@ -113,6 +113,7 @@ def experiment_result(
     return SimulationResult(
         facts,
         (table, *map(Line, sentences)),
+        (chart,),
         Page("A simulated population", sentences[0], sections),
     )
 
