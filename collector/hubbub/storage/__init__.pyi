@@ -62,6 +62,7 @@ from hubbub.storage.parquet import (
     write_records as write_records,
 )
 from hubbub.storage.postgresql import LOCK_ALL_DAYS as LOCK_ALL_DAYS
+from hubbub.storage.reading import SCHEMA_VERSION as SCHEMA_VERSION, read_store as read_store
 from hubbub.storage.reports import (
     Cell as Cell,
     DayCount as DayCount,
@@ -76,7 +77,6 @@ from hubbub.storage.reports import (
     pools as pools,
     values_of as values_of,
 )
-from hubbub.storage.schema import SCHEMA_VERSION as SCHEMA_VERSION
 from hubbub.storage.shuffling import BulkShuffle as BulkShuffle
 from hubbub.storage.sqlite import LOG_BYTES as LOG_BYTES
 from hubbub.storage.store import (

@@ -24,10 +24,10 @@ from hubbub.protocol import (
     keep_counts,
     keep_none,
     pack_counts,
-    unpack_counts,
 )
 from hubbub.storage.database import Database
 from hubbub.storage.errors import CountsError, StoreError
+from hubbub.storage.reading import read_counts
 from hubbub.storage.reports import Declared, MetricVersion
 from hubbub.storage.schema import (
     counts as _counts,
@@ -109,7 +109,7 @@ class Counts:
                 query = sa.select(_counts.c.counts).where(*of_slice).with_for_update()
                 packed = await connection.scalar(query)
                 if packed is not None:  # nobody else has moved it meanwhile
-                    kept = await asyncio.to_thread(read_counts, bytes(packed), own)
+                    kept = await asyncio.to_thread(read_counts, bytes(packed), *own)
                     await connection.execute(sa.delete(_counts).where(*of_slice))
                     await self._add(connection, row, kept)
                     moved += kept.total
@@ -162,7 +162,7 @@ class Counts:
         packed = bytes((await connection.execute(query)).scalar_one())
         if packed:
             shape = kept.counts.bits.shape
-            kept = kept + await asyncio.to_thread(read_counts, packed, row, shape)
+            kept = kept + await asyncio.to_thread(read_counts, packed, *row, shape)
         values = {"reports": kept.total, "counts": await asyncio.to_thread(pack_counts, kept)}
         await connection.execute(sa.update(_counts).where(*own).values(values))
 
@@ -179,20 +179,3 @@ class Counts:
         if text is None:
             raise RecordsError("must be of a declared version: its parameters aren't known")
         return Declared(*key[:2], json.loads(text)).params
-
-
-def read_counts(packed: bytes, row: DayGroup, shape: tuple[int, ...] | None = None) -> KeptCounts:
-    """Return the counts of a row.
-
-    `shape`: m and k that they must have. Raises `CountsError` if they are damaged, or of other
-    parameters.
-    """
-    where = f"counts of {row.key.metric} version {row.key.version}, {row.day}"
-    try:
-        kept = unpack_counts(packed)
-    except RecordsError as error:
-        raise CountsError(f"{where}: {error}") from error
-    if shape not in {None, kept.counts.bits.shape}:
-        m, k = kept.counts.bits.shape
-        raise CountsError(f"{where}: m = {m}, k = {k}; expected those of its reports, {shape}")
-    return kept

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from hubbub.storage.errors import StoreError
-
-SCHEMA_VERSION = "0001"
-"""The version of these tables. A change of them needs another, and a way from this one to it."""
+from hubbub.storage.reading import SCHEMA_VERSION, check_version
 
 metadata = sa.MetaData()
 """The tables of every database, and all that SQLite has."""
@@ -100,12 +97,7 @@ def has_tables(connection: sa.Connection, url: str) -> bool:
     if not sa.inspect(connection).has_table(_versions.name):
         return False
     version = connection.execute(sa.select(_versions.c.version)).scalar_one()
-    if version != SCHEMA_VERSION:
-        raise StoreError.at(
-            url,
-            f"made by another version of hubbub (schema {version}, expected {SCHEMA_VERSION}); use "
-            "that version, or export from it and import into a new store",
-        )
+    check_version(version, url)
     return True
 
 

@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
@@ -39,11 +39,9 @@ from hubbub.storage.database import (
     translate_errors,
 )
 from hubbub.storage.errors import StoreError
+from hubbub.storage.reading import BUSY_SECONDS, connect, file_of
 from hubbub.storage.reports import NewBatch
 from hubbub.storage.schema import segments
-
-BUSY_SECONDS = 10.0
-"""How long a transaction waits for others; shorter than clients wait for their answer."""
 
 LOG_BYTES = 1 << 25
 """The log's length from which on writers empty it.
@@ -246,20 +244,10 @@ async def open_database(url: str, *, create: bool) -> SqliteDatabase:
     Raises `StoreError` if the file can't be opened or isn't a database, or is missing and not to be
     made.
     """
-    address = make_url(url)
-    if address.host and "?" not in url:
-        after = url.removeprefix("sqlite://")
-        raise StoreError(f"store {url!r}: has two slashes; must be sqlite:///{after}, with three")
-    if "?" in url:
-        raise StoreError(f"store {url!r}: must be sqlite:///PATH, without a ?")
-    if address.host or address.database in {None, "", ":memory:"}:
-        raise StoreError(f"store {url!r}: must be sqlite:///PATH, with the path of a file")
-    address = address.set(drivername="sqlite+aiosqlite")
-    path = Path(address.database or "")
-    if not create and not path.is_file():
-        raise StoreError(f"store {url!r}: no such file; expected a database that a collector made")
+    path = file_of(url, create=create)
     # Before the asynchronous driver, because that leaves a thread behind when it fails.
     await asyncio.to_thread(_try_to_open, path, url, create)
+    address = URL.create("sqlite+aiosqlite", database=str(path))
     reading = _engine(address, pool_size=4)
     sa.event.listen(reading.sync_engine, "connect", _prepare_reader)
     sa.event.listen(reading.sync_engine, "begin", lambda it: it.exec_driver_sql("BEGIN"))
@@ -387,16 +375,9 @@ def _engine(address: URL, pool_size: int) -> AsyncEngine:
 
 
 def _try_to_open(path: Path, url: str, create: bool) -> None:
-    try:
-        with contextlib.closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
-            connection.execute("PRAGMA schema_version")
-            if create:
-                _choose_log(connection)
-    except sqlite3.Error as error:
-        hint = ""
-        if error.sqlite_errorcode == sqlite3.SQLITE_CANTOPEN:
-            hint = f"; does {path.absolute().parent} exist, and may this user write to it?"
-        raise StoreError(f"store {url!r}: {error}{hint}") from error
+    with connect(path, url) as connection:
+        if create:
+            _choose_log(connection)
 
 
 def _choose_log(connection: sqlite3.Connection) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import datetime as dt
 import importlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
 from operator import itemgetter
@@ -21,24 +21,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hubbub.protocol import Dimension, Metric, describe_changes, parse_slice, slice_of
-from hubbub.storage.counts import Counts, read_counts
+from hubbub.protocol import Dimension, Metric, parse_slice, slice_of
+from hubbub.storage.counts import Counts
 from hubbub.storage.database import Database, translate_errors
 from hubbub.storage.errors import StoreError, UnreachableError
-from hubbub.storage.reports import (
-    DayCount,
-    Declared,
-    MetricVersion,
-    NewBatch,
-    Reader,
-    SliceSizes,
-    StoredCounts,
-    StoredRecords,
-    added,
-    pools,
-)
+from hubbub.storage.reading import SqlReader, check_parameters, no_store, shown
+from hubbub.storage.reports import DayCount, Declared, MetricVersion, NewBatch, pools
 from hubbub.storage.schema import (
     counts as _counts,
     has_tables,
@@ -47,7 +36,7 @@ from hubbub.storage.schema import (
     segments as _segments,
     upkeep_day as _upkeep_day,
 )
-from hubbub.storage.segments import DayGroup, Segments
+from hubbub.storage.segments import Segments
 
 DATABASES = {
     "sqlite": "sqlite:///PATH",
@@ -58,11 +47,8 @@ DATABASES = {
 _SEGMENTS_IN_MEMORY = 8
 """Segments are fetched so many at a time: merged ones of k = 1024 take 17 MB together."""
 
-_TEXTS_A_QUERY = 500
-"""Slices that a query selects by; rows of more are read, and what isn't chosen passed over."""
 
-
-class Store(Reader):
+class Store(SqlReader):
     """Reports and batch ids in one SQL database; use `open_store`."""
 
     def __init__(self, database: Database) -> None:
@@ -97,7 +83,10 @@ class Store(Reader):
                 change = sa.update(_parameters).where(*of_version, differs)
                 await connection.execute(change.values(dimensions=row["dimensions"]))
             for metric in metrics:
-                await _check_parameters(connection, metric)
+                query = sa.select(_parameters.c.parameters).where(
+                    _parameters.c.metric == metric.name, _parameters.c.version == metric.version
+                )
+                check_parameters(metric, (await connection.execute(query)).scalar_one())
 
     async def declared(self) -> list[Declared]:
         """Return every version of every metric that was ever declared."""
@@ -113,11 +102,6 @@ class Store(Reader):
             )
             for row in rows
         ]
-
-    async def check(self, metric: Metric) -> None:
-        """Raise StoreError if this metric's stored reports were made with other parameters."""
-        async with self.database.read() as connection:
-            await _check_parameters(connection, metric)
 
     async def append(
         self, batches: Sequence[NewBatch], day: dt.date, received: dt.date | None = None
@@ -155,49 +139,6 @@ class Store(Reader):
             async for row in await connection.stream(query, execution_options=options):
                 yield row.records
 
-    async def contents(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
-        """Yield segments and counts, days `since` to `until` included, as of one moment.
-
-        The transaction ends with the generator: close it if it isn't read to its end.
-        """
-        sizes = await self.slices(key, since, until) if self.where else {}
-        chosen = self.where and self.where.chosen(sizes)
-        # One statement, because each of PostgreSQL's sees a moment of its own.
-        queries = []
-        for table, data in ((_segments, _segments.c.records), (_counts, _counts.c.counts)):
-            columns = (table.c.day, table.c.slice, data.label("data"))
-            query = sa.select(*columns, sa.literal(table is _counts))
-            which = _conditions(table, key, since, until)
-            if chosen is not None and len(texts := {text for _, text in chosen}) <= _TEXTS_A_QUERY:
-                which.append(table.c.slice.in_(texts))
-            queries.append(query.where(*which))
-        async with self.database.read() as connection:
-            options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
-            async for day, text, data, are_counts in await connection.stream(
-                sa.union_all(*queries), execution_options=options
-            ):
-                if chosen is not None and (day, text) not in chosen:
-                    continue
-                if are_counts:
-                    yield StoredCounts(day, read_counts(data, DayGroup(key, day)), text)
-                else:
-                    yield StoredRecords(day, data, text)
-
-    async def slices(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> SliceSizes:
-        """Return the number of reports of each slice, whichever this reads, by day."""
-        queries = []
-        for table in (_segments, _counts):
-            sums = sa.select(table.c.day, table.c.slice, sa.func.sum(table.c.reports))
-            which = _conditions(table, key, since, until)
-            queries.append(sums.where(*which).group_by(table.c.day, table.c.slice))
-        async with self.database.read() as connection:
-            rows = (await connection.execute(sa.union_all(*queries))).all()
-        return added((day, text, int(reports)) for day, text, reports in rows)
-
     async def count_slices(self, day: dt.date) -> dict[MetricVersion, int]:
         """Return how many slices each metric's version has that has reports of a day."""
         version = (_segments.c.metric, _segments.c.version)
@@ -206,23 +147,24 @@ class Store(Reader):
             rows = await connection.execute(query.where(_segments.c.day == day).group_by(*version))
             return {MetricVersion(metric, number): n for metric, number, n in rows}
 
-    async def counted_slices(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> set[tuple[dt.date, str]]:
-        """Return the days and slices with counts of forgotten reports, whichever this reads."""
-        query = sa.select(_counts.c.day, _counts.c.slice)
-        query = query.where(*_conditions(_counts, key, since, until))
+    async def rows(self, query: str, values: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        """Return the rows of a query with these parameters."""
         async with self.database.read() as connection:
-            return {(day, text) for day, text in await connection.execute(query)}
+            return (await connection.execute(sa.text(query), values)).all()
 
-    async def versions(self, metric: str) -> list[int]:
-        """Return the versions of a metric for which reports, or counts of them, are stored."""
-        queries = [
-            sa.select(table.c.version).where(table.c.metric == metric)
-            for table in (_segments, _counts)
-        ]
+    async def stream(
+        self, query: str, values: Mapping[str, Any]
+    ) -> AsyncGenerator[Sequence[Any], None]:
+        """Yield large rows, a few at a time: memory holds these, not the store.
+
+        The transaction ends with the generator.
+        """
+        options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
         async with self.database.read() as connection:
-            return sorted((await connection.scalars(sa.union(*queries))).all())
+            async for row in await connection.stream(
+                sa.text(query), values, execution_options=options
+            ):
+                yield row
 
     async def overview(self) -> list[DayCount]:
         """Return what is stored, by metric, version and day, without reading the records."""
@@ -341,7 +283,7 @@ async def open_store(url: str, *, create: bool) -> AsyncIterator[Store]:
         async with translate_errors(), database.reading.begin() as connection:
             is_there = await connection.run_sync(has_tables, url)
         if not (create or is_there):
-            raise StoreError.at(url, "is no store of hubbub's; `hubbub-collector serve` makes one")
+            raise no_store(url)
         if not is_there:
             async with database.make() as connection:
                 # Another collector may have made them meanwhile.
@@ -406,7 +348,7 @@ def _parameter_row(declared: Declared) -> dict[str, Any]:
     return {
         "metric": declared.metric,
         "version": declared.version,
-        "parameters": json.dumps(declared.definition, sort_keys=True),
+        "parameters": shown(declared.definition),
         "dimensions": json.dumps([declared.dimensions, declared.min_reports]),
     }
 
@@ -415,18 +357,3 @@ def _declared(stored: tuple[list[tuple[str, list[str], str]], int]) -> tuple[Any
     dimensions, min_reports = stored
     declared = (Dimension(name, tuple(values), pattern) for name, values, pattern in dimensions)
     return tuple(declared), min_reports
-
-
-async def _check_parameters(connection: AsyncConnection, metric: Metric) -> None:
-    row = _parameter_row(Declared.of(metric))
-    query = sa.select(_parameters.c.parameters).where(
-        _parameters.c.metric == metric.name, _parameters.c.version == metric.version
-    )
-    stored = await connection.scalar(query)
-    if stored not in {None, row["parameters"]}:
-        changes = describe_changes(json.loads(stored), json.loads(row["parameters"]))
-        changed = "; ".join(f"{key} {words}" for key, words in changes.items())
-        raise StoreError(
-            f"metrics.{metric.name}: version {metric.version} is stored with another definition: "
-            f"{changed}; changed parameters need a new version"
-        )

@@ -12,7 +12,6 @@ import datetime as dt
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,6 +50,7 @@ from hubbub.storage import (
     export_of,
     partition_of,
     read_counts_file,
+    read_store,
     require_reports,
     resolve,
 )
@@ -175,9 +175,6 @@ async def open_reader(source: StoredReports, metric: Metric) -> AsyncIterator[Re
 
     Raises `StoreError` if it can't be opened for reading, or has reports of other parameters.
     """
-    # Files of counts need no database's library, which takes long to import.
-    from hubbub.storage import open_store  # noqa: PLC0415
-
     url = source.url
     if (scheme := url.partition("://")[0].lower()) in SCHEMES:
         # The rest isn't repeated: it may hold a secret.
@@ -190,7 +187,7 @@ async def open_reader(source: StoredReports, metric: Metric) -> AsyncIterator[Re
         if url.startswith(SCHEME):
             reader = ParquetReader(url.removeprefix(SCHEME))
         else:
-            reader = await stack.enter_async_context(open_store(url, create=False))
+            reader = await stack.enter_async_context(read_store(url))
         reader.where = Where(metric, source.where, source.cells) if source.where else None
         await reader.check(metric)
         yield reader
@@ -444,7 +441,7 @@ def stored_reports(options: DecodeOptions) -> StoredReports:
 
 def slice_sizes(source: StoredReports, metric: Metric) -> SliceSizes:
     """Return the number of stored reports by day and slice, of whatever slices."""
-    return _run(load_sizes(source, metric))
+    return _run(source, load_sizes(source, metric))
 
 
 def count(
@@ -483,6 +480,7 @@ def count(
         require_enough(source.path, reports.counts.total, min_reports)
         return reports
     reports = _run(
+        source,
         load_reports(
             source,
             metric,
@@ -492,7 +490,7 @@ def count(
             detector=detector,
             keeps_whole=keeps_whole,
             progress=progress,
-        )
+        ),
     )
     if not by_day:
         total = reports.counts.total
@@ -500,9 +498,16 @@ def count(
     return reports
 
 
-def _run(loading: Coroutine[None, None, _Loaded]) -> _Loaded:
-    """Await it to its end; in a thread of its own where a loop is running, as in Jupyter."""
-    import asyncio  # noqa: PLC0415 - files need no loop, and it takes long to import
+def _run(source: StoredReports, loading: Coroutine[None, None, _Loaded]) -> _Loaded:
+    """Run it to its end; for a server, in a thread of its own if a loop runs, as in Jupyter."""
+    if source.url.startswith(("sqlite:", SCHEME)):
+        try:
+            loading.send(None)  # readers of files never wait, so they need no loop
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        raise AssertionError("a reader of files waits")
+    import asyncio  # noqa: PLC0415 - takes long to import
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
     try:
         asyncio.get_running_loop()
