@@ -11,8 +11,8 @@ import abc
 import datetime as dt
 import json
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -139,28 +139,21 @@ class SqliteReader(SqlReader):
         return closing(self._connection.execute(query, texts))
 
 
-@asynccontextmanager
-async def read_store(url: str) -> AsyncIterator[SqlReader]:
-    """Open the store at an address for reading; nothing is written.
+@contextmanager
+def read_sqlite(url: str) -> Iterator[SqliteReader]:
+    """Open the store in a file for reading; nothing is written.
 
-    Raises `StoreError` if the address isn't supported, or the database can't be opened, isn't a
-    store, or is one of another version.
+    Raises `StoreError` if there is no such file, or it isn't a store, or one of another version.
     """
-    if not url.startswith("sqlite:"):
-        from hubbub.storage.store import open_store  # noqa: PLC0415 - takes long to import
-
-        async with open_store(url, create=False) as store:
-            yield store
-        return
     with connect(file_of(url, create=False), url) as connection:
         connection.isolation_level = None
         connection.execute("PRAGMA query_only=ON")
-        reader = SqliteReader(connection)
-        if not await reader.rows("SELECT 1 FROM sqlite_schema WHERE name = 'hubbub_schema'", {}):
+        tables = connection.execute("SELECT name FROM sqlite_schema")
+        if ("hubbub_schema",) not in tables.fetchall():
             raise no_store(url)
-        ((version,),) = await reader.rows("SELECT version FROM hubbub_schema", {})
+        (version,) = connection.execute("SELECT version FROM hubbub_schema").fetchone()
         check_version(version, url)
-        yield reader
+        yield SqliteReader(connection)
 
 
 def file_of(url: str, *, create: bool) -> Path:

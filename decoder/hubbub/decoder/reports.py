@@ -50,12 +50,13 @@ from hubbub.storage import (
     export_of,
     partition_of,
     read_counts_file,
-    read_store,
+    read_sqlite,
     require_reports,
     resolve,
 )
 
 _PIECE_BYTES = 2**22  # of reports: some milliseconds' counting, far above the cost of a call
+_SQLITE = "sqlite:"  # begins the address of a store in a file
 _EXPORTED = "metric="  # begins a folder of every file that an export wrote
 KeepsWhole = Callable[[int, dt.date | None], bool]
 """From the number of reports to whether they are kept whole.
@@ -186,8 +187,12 @@ async def open_reader(source: StoredReports, metric: Metric) -> AsyncIterator[Re
         reader: Reader
         if url.startswith(SCHEME):
             reader = ParquetReader(url.removeprefix(SCHEME))
+        elif url.startswith(_SQLITE):
+            reader = stack.enter_context(read_sqlite(url))
         else:
-            reader = await stack.enter_async_context(read_store(url))
+            from hubbub.storage import open_store  # noqa: PLC0415 - SQLAlchemy takes long to import
+
+            reader = await stack.enter_async_context(open_store(url, create=False))
         reader.where = Where(metric, source.where, source.cells) if source.where else None
         await reader.check(metric)
         yield reader
@@ -500,7 +505,7 @@ def count(
 
 def _run(source: StoredReports, loading: Coroutine[None, None, _Loaded]) -> _Loaded:
     """Run it to its end; for a server, in a thread of its own if a loop runs, as in Jupyter."""
-    if source.url.startswith(("sqlite:", SCHEME)):
+    if source.url.startswith((_SQLITE, SCHEME)):
         try:
             loading.send(None)  # readers of files never wait, so they need no loop
         except StopIteration as end:
