@@ -9,19 +9,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 from evaluation.attacks.outcome import Outcome
 from hubbub.release import BudgetError, Ledger, LedgerError
-from hubbub.release.ledger import Composition
+from hubbub.release.ledger import Composition, _mark, _set_mark
 from hubbub.release.noise import Cost
 
 BUDGET, PRICE = Fraction(1), Cost(Fraction(1, 10))
@@ -38,12 +36,8 @@ for _ in range(int(sys.argv[2])):
 print("spent", flush=True)
 sys.stdin.read()
 """
-CUTTING_OFF = """
-import sys
-from pathlib import Path
-from evaluation.attacks.release_ledger import kill_in_a_spend
-kill_in_a_spend(Path(sys.argv[1]))
-"""
+JOURNAL_HEAD = 28
+"""Bytes that a journal begins with: without them SQLite takes none of its pages back."""
 
 
 def attack(*, quick: bool) -> Iterator[Outcome]:
@@ -149,69 +143,32 @@ def journal_left_behind_and_found_again(ledger: Path) -> int:
 
 
 def cut_off_a_spend(ledger: Path) -> Path:
-    """Kill a process when all of a spend, of nothing, is in the file; return the journal it leaves.
+    """Leave what a kill at the last moment of a spend, of nothing, leaves; return its journal.
 
-    Only the journal says that the spend isn't done.
+    All of the spend is in the file then, and only the journal says that it isn't done: SQLite
+    commits by taking the journal's head away. Here the head is put back.
     """
-    # In a process of its own, which may fork: it has no threads.
-    run = [sys.executable, "-c", CUTTING_OFF, str(ledger)]
-    subprocess.run(run, env=environment(), check=True, timeout=60)
-    return journal_of(ledger)
+    journal, heads, mark = journal_of(ledger), list[bytes](), _mark(ledger)
 
+    def keep_head(statement: str) -> None:
+        if statement == "commit":
+            heads.append(journal.read_bytes()[:JOURNAL_HEAD])
 
-def kill_in_a_spend(ledger: Path) -> None:
-    """Fork children that spend, until one has left a journal when it was killed.
-
-    Where the disk was so fast that its spend is done, or some pages are missing, another one is
-    killed some pages earlier or later.
-    """
-    for attempt in range(1_000):
-        before = expected = pages(ledger)
-        child = os.fork()
-        if not child:
-            spend_much(ledger)
-            os._exit(0)
-        # The first page, with how many there are, is written before the others.
-        while is_running(child) and expected < before + 500:
-            time.sleep(0.0002)
-            expected = pages(ledger)
-        while is_running(child) and size(ledger) < expected - attempt % 16:
-            pass
-        if is_running(child):
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-        if journal_of(ledger).exists() and size(ledger) == pages(ledger):
-            return
-    raise AssertionError("no journal was left")
-
-
-def is_running(child: int) -> bool:
-    """Return whether a child hasn't ended, and forget it if it has."""
-    try:
-        return os.waitpid(child, os.WNOHANG) == (0, 0)
-    except ChildProcessError:  # was forgotten before
-        return False
-
-
-def spend_much(ledger: Path) -> None:
     with Ledger.open(ledger) as opened:
-        # Pages go to the file at the end alone.
-        opened._connection.execute("pragma cache_size = 100000")
-        opened.spend("x" * 4_000_000, "noise", Cost(Fraction(0)), "digest")
+        # The head is complete before the commit, and the journal stays after it.
+        opened._connection.execute("pragma synchronous = off")
+        opened._connection.execute("pragma locking_mode = exclusive")
+        opened._connection.set_trace_callback(keep_head)
+        opened.spend("count", "noise", Cost(Fraction(0)), "digest")
+        pages = journal.read_bytes()[JOURNAL_HEAD:]
+    (head,) = heads
+    journal.write_bytes(head + pages)
+    _set_mark(ledger, mark)  # which follows a commit
+    return journal
 
 
 def journal_of(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}-journal")
-
-
-def pages(ledger: Path) -> int:
-    with ledger.open("rb") as file:
-        return int.from_bytes(file.read(32)[28:], "big")
-
-
-def size(ledger: Path) -> int:
-    """Return how many pages a ledger's file has."""
-    return ledger.stat().st_size // 4096
 
 
 def started(program: str, ledger: Path, releases: int) -> subprocess.Popen[bytes]:

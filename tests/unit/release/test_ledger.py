@@ -6,9 +6,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -46,14 +45,6 @@ with Ledger.open(Path(sys.argv[1])) as ledger:
 @pytest.fixture
 def path(tmp_path) -> Path:
     return tmp_path / "budget.db"
-
-
-@pytest.fixture
-def path_on_disk() -> Iterator[Path]:
-    """Return a path where syncing takes so long that a kill comes before a spend's end."""
-    disk = Path("/var/tmp")  # noqa: S108 - the folder in it is this user's alone
-    with tempfile.TemporaryDirectory(dir=disk if disk.is_dir() else None) as folder:
-        yield Path(folder) / "budget.db"
 
 
 def make(path: Path, epsilon: str = "0.3", delta: str = "0", composition: str = "basic") -> Ledger:
@@ -214,8 +205,8 @@ def test_spends_survive_a_kill_and_a_move(path):
             spend(ledger, Cost(TENTH))
 
 
-def killed_in_a_spend(path: Path) -> Path:
-    """Make a ledger of two spends, kill a process in another one, and return the journal."""
+def cut_off_in_a_spend(path: Path) -> Path:
+    """Make a ledger of two spends, cut another one off, and return the journal."""
     with make(path, epsilon="1") as ledger:
         spend(ledger, Cost(TENTH))
         spend(ledger, Cost(TENTH))
@@ -223,29 +214,29 @@ def killed_in_a_spend(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_spend_that_a_kill_has_cut_off_leaves_those_before_it(path_on_disk, moved):
+def test_a_spend_that_a_kill_has_cut_off_leaves_those_before_it(path, moved):
     """Its journal is beside the file, and moves with it."""
-    journal = killed_in_a_spend(path_on_disk)
+    journal = cut_off_in_a_spend(path)
     if moved:
-        journal.rename(path_on_disk.with_name("other.db-journal"))
-        path_on_disk = path_on_disk.rename(path_on_disk.with_name("other.db"))
-    with Ledger.open(path_on_disk) as ledger:
+        journal.rename(path.with_name("other.db-journal"))
+        path = path.rename(path.with_name("other.db"))
+    with Ledger.open(path) as ledger:
         assert ledger.spent().epsilon == Fraction(2, 10)
         spend(ledger, Cost(TENTH))
 
 
-def test_a_journal_that_was_left_behind_takes_no_spends_back(path_on_disk):
+def test_a_journal_that_was_left_behind_takes_no_spends_back(path):
     """Also where files can't be marked: moved without it, spent from, and moved to it again."""
-    killed_in_a_spend(path_on_disk)
-    moved = path_on_disk.rename(path_on_disk.with_name("other.db"))
+    cut_off_in_a_spend(path)
+    moved = path.rename(path.with_name("other.db"))
     with Ledger.open(moved) as ledger:
         spend(ledger, Cost(TENTH))
-    moved.rename(path_on_disk)
-    unmark(path_on_disk)
+    moved.rename(path)
+    unmark(path)
     with pytest.raises(
         LedgerError, match=r"spends = \d+: must be at least \d+: .*budget\.db-journal"
     ):
-        Ledger.open(path_on_disk)
+        Ledger.open(path)
 
 
 def unmark(path: Path) -> None:
@@ -381,13 +372,13 @@ def test_a_ledger_with_two_names_is_refused_by_either(path):
         assert spend(ledger, Cost(TENTH)) == 2
 
 
-def test_a_symbolic_link_to_a_ledger_is_that_ledger(path_on_disk):
-    killed_in_a_spend(path_on_disk)
-    link = path_on_disk.with_name("link.db")
-    link.symlink_to(path_on_disk)
+def test_a_symbolic_link_to_a_ledger_is_that_ledger(path):
+    cut_off_in_a_spend(path)
+    link = path.with_name("link.db")
+    link.symlink_to(path)
     with Ledger.open(link) as ledger:
         spend(ledger, Cost(TENTH))
-    with Ledger.open(path_on_disk) as ledger:
+    with Ledger.open(path) as ledger:
         assert ledger.spent().epsilon == Fraction(3, 10)
 
 
