@@ -29,10 +29,11 @@ define install
 	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[$(1)]'
 endef
 
-# Compiled on all cores, once: workers that begin together would each compile all that they import.
+# Compiled once, and tests by pytest: workers that begin together would each compile all that they import.
 $(READY): pyproject.toml constraints.txt
 	$(call install,dev)
-	-$(BIN)/python -m compileall -qq -j 0 "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" client collector decoder simulations tests
+	-$(BIN)/python -m compileall -qq -j 0 "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" client collector decoder simulations
+	-$(BIN)/pytest --collect-only -qq > /dev/null 2>&1
 	@touch $(RUNS) $@
 
 $(RUNS): pyproject.toml constraints.txt

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,12 @@ def rng() -> np.random.Generator:
     import numpy as np
 
     return np.random.default_rng(20140814)
+
+
+@pytest.fixture
+def coins() -> Callable[[int], bytes]:
+    """Give a client in a test random bytes, several times as fast as `rng.bytes`."""
+    return random.Random(20140814).randbytes  # noqa: S311
 
 
 @pytest.fixture

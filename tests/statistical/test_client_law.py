@@ -53,7 +53,7 @@ def assert_law(sample: BitArray, expected: FloatArray) -> None:
 
 @AS_MANY_CLIENTS
 @pytest.mark.parametrize("name", long_but("awkward", PARAMS, str))
-def test_permanent_responses_and_reports_are_exact_and_independent(name, clients, rng):
+def test_permanent_responses_and_reports_are_exact_and_independent(name, clients, coins):
     """All clients' responses to one value, 1 w.p. f/2 + (1 - f) B, and a report of each.
 
     128 rates and 8,128 pairs of either (step 2 of the paper, and both steps). P(false alarm) < 1e-6
@@ -66,7 +66,7 @@ def test_permanent_responses_and_reports_are_exact_and_independent(name, clients
     def response_and_report(client: int) -> int:
         encoder = Encoder(metric, make_secret(client))
         permanent = encoder.permanent_response(bits).bits
-        return permanent | report_bits(encoder, permanent, rng.bytes) << k
+        return permanent | report_bits(encoder, permanent, coins) << k
 
     sample = collect(response_and_report, clients, 2 * k)
     true_bits = lanes(bits, k)
@@ -76,17 +76,17 @@ def test_permanent_responses_and_reports_are_exact_and_independent(name, clients
 
 @AS_MANY_CLIENTS
 @pytest.mark.parametrize("name", long_but("awkward", PARAMS, str))
-def test_instantaneous_responses_are_exact_and_independent(name, clients, rng):
+def test_instantaneous_responses_are_exact_and_independent(name, clients, coins):
     """Step 3 of the paper, as many draws for one permanent response. P(false alarm) < 1e-6."""
     permanent = int.from_bytes(make_secret("selector")[:16], "little")
     params = PARAMS[name]
     encoder = Encoder(make_metric(params=params), make_secret())
-    sample = collect(lambda _: report_bits(encoder, permanent, rng.bytes), clients, params.k)
+    sample = collect(lambda _: report_bits(encoder, permanent, coins), clients, params.k)
     assert_law(sample, chances(lanes(permanent, params.k), params.p, params.q))
 
 
 @pytest.mark.long
-def test_undecided_lanes_are_exact_and_independent(rng):
+def test_undecided_lanes_are_exact_and_independent(coins):
     """5,000 draws in which every first byte leaves its lane undecided; P(false alarm) < 1e-6.
 
     One lane in 256 comes so far, too few for the other tests to see what becomes of it.
@@ -96,7 +96,7 @@ def test_undecided_lanes_are_exact_and_independent(rng):
     sampler = BernoulliSampler(k, low, high)
 
     def stream(size: int) -> bytes:
-        return bytes(k) if size == k else rng.bytes(size)
+        return bytes(k) if size == k else coins(size)
 
     sample = collect(lambda _: sampler.draw_by_bytes(selector, stream), n, k)
     assert_law(sample, chances(lanes(selector, k), 256 * low % 1, 256 * high % 1))
@@ -116,7 +116,7 @@ def test_reports_with_the_systems_coins_follow_the_same_law():
 @pytest.mark.parametrize(
     "second", long_but("next report", ["value", "metric", "version", "next report"], str)
 )
-def test_two_responses_of_one_client_share_no_coin(second, clients, rng):
+def test_two_responses_of_one_client_share_no_coin(second, clients, coins):
     """All 128 x 128 pairs between two responses of half of the clients; P(alarm) < 1e-6."""
     params = PARAMS["dyadic"]
     homepage, other = make_metric(params=params), make_metric(params=params)
@@ -132,7 +132,7 @@ def test_two_responses_of_one_client_share_no_coin(second, clients, rng):
         secret = make_secret(client)
         if second == "next report":
             encoder = Encoder(homepage, secret)
-            one, two = (report_bits(encoder, bits, rng.bytes) for _ in range(2))
+            one, two = (report_bits(encoder, bits, coins) for _ in range(2))
         else:
             one = Encoder(homepage, secret).permanent_response(bits).bits ^ bits
             two = Encoder(other, secret).permanent_response(other_bits).bits ^ other_bits
@@ -159,7 +159,7 @@ def test_cohorts_are_uniform_and_independent_between_metrics(clients):
 
 
 @pytest.mark.long
-def test_bits_of_an_open_string_are_exact_and_independent_at_every_step(rng):
+def test_bits_of_an_open_string_are_exact_and_independent_at_every_step(coins):
     """100,000 secrets, a third at each step: 3 x 128 rates, 3 x 8,128 pairs, and the 3 steps.
 
     P(false alarm) < 1e-6 for each of the three (Bonferroni, normal approximation).
@@ -171,7 +171,7 @@ def test_bits_of_an_open_string_are_exact_and_independent_at_every_step(rng):
         encoder = Encoder(metric, make_secret(client))
         steps.append(encoder.cohort)
         permanent = encoder.permanent_response(encoder.true_bits(VALUE)).bits
-        packed += report_bits(encoder, permanent, rng.bytes).to_bytes(params.k // 8, "little")
+        packed += report_bits(encoder, permanent, coins).to_bytes(params.k // 8, "little")
     assert chi_squared_p(np.bincount(steps), np.full(3, CLIENTS / 3)) > ALARM
     reports, chosen, k = unpack(packed, params.k), np.array(steps), params.k
     for step in range(3):
@@ -184,7 +184,7 @@ def test_bits_of_an_open_string_are_exact_and_independent_at_every_step(rng):
 
 
 @pytest.mark.long
-def test_2000_cells_of_a_joint_metric_are_exact_and_independent(rng):
+def test_2000_cells_of_a_joint_metric_are_exact_and_independent(coins):
     """20,000 clients' answers to one tuple and a report of each: 2,000 rates, 1,999,000 pairs.
 
     A correlation of 5% is seen. P(false alarm) < 1e-6 for each of the two kinds of rates and of
@@ -203,7 +203,7 @@ def test_2000_cells_of_a_joint_metric_are_exact_and_independent(rng):
         bits = encoder.true_bits({"site": "site 37", "speed": 11.5})
         response = encoder.permanent_response(bits).bits
         permanent += response.to_bytes(params.k // 8, "little")
-        reported += report_bits(encoder, response, rng.bytes).to_bytes(params.k // 8, "little")
+        reported += report_bits(encoder, response, coins).to_bytes(params.k // 8, "little")
     true_bits = lanes(1 << (37 * 20 + 11), params.k)
     assert_law(unpack(permanent, params.k), chances(true_bits, params.f / 2, 1 - params.f / 2))
     assert_law(unpack(reported, params.k), chances(true_bits, params.p_star, params.q_star))

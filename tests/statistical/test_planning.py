@@ -46,7 +46,7 @@ def test_joint_tables_have_the_errors_of_their_plan(sizes, budget, reports):
     ("number", "collections"),
     [
         pytest.param(4, 25, id="subset"),
-        pytest.param(5, 8, id="few strings"),
+        pytest.param(1, 12, id="few strings"),
         pytest.param(5, number_of_runs(60), id="strings", marks=pytest.mark.long),
         pytest.param(7, number_of_runs(60), id="longitudinal", marks=pytest.mark.long),
         pytest.param(3, number_of_runs(60), id="more strings", marks=pytest.mark.long),

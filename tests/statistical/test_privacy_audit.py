@@ -15,6 +15,7 @@ import pytest
 from evaluation.frequencies import loss_interval, tells_most
 from factories import make_metric, make_params, make_secret, report_bits
 from hubbub.client import Encoder, Metric, RapporParams
+from hubbub.client.randomness import ByteStream
 from hubbub.protocol import (
     BooleanType,
     EnumType,
@@ -87,14 +88,14 @@ def law(bits: int, low: float, high: float) -> FloatArray:
     return result
 
 
-def sample(metric: Metric, bits: int, clients: int, rng: np.random.Generator) -> Sample:
-    counts = Sample(np.zeros(PATTERNS, dtype=np.int64), np.zeros(PATTERNS, dtype=np.int64))
+def sample(metric: Metric, bits: int, clients: int, coins: ByteStream) -> Sample:
+    counts = [0] * PATTERNS, [0] * PATTERNS
     for client in range(clients):
         encoder = Encoder(metric, make_secret(f"{bits} {client}"))
         permanent = encoder.permanent_response(bits).bits
-        counts.permanent[permanent] += 1
-        counts.reported[report_bits(encoder, permanent, rng.bytes)] += 1
-    return counts
+        counts[0][permanent] += 1
+        counts[1][report_bits(encoder, permanent, coins)] += 1
+    return Sample(*map(np.array, counts))
 
 
 def assert_epsilon(ones: IntArray, others: IntArray, values: Values, epsilon: float) -> None:
@@ -117,10 +118,10 @@ def best_event(left: IntArray, right: IntArray, values: Values) -> tuple[float, 
     return loss_interval(int(left[telling].sum()), int(right[telling].sum()), n, ALARM / 8)
 
 
-def audit(metric: Metric, values: Values, clients: int, rng: np.random.Generator) -> None:
+def audit(metric: Metric, values: Values, clients: int, coins: ByteStream) -> None:
     """Compare so many clients a value, one report each, with both epsilons and the exact law."""
     params = metric.params
-    ones, others = (sample(metric, bits, clients, rng) for bits in values)
+    ones, others = (sample(metric, bits, clients, coins) for bits in values)
     assert_epsilon(ones.reported, others.reported, values, metric.epsilon_report)
     assert_epsilon(ones.permanent, others.permanent, values, metric.epsilon_permanent)
     for bits, counts in zip(values, (ones, others), strict=True):
@@ -131,23 +132,23 @@ def audit(metric: Metric, values: Values, clients: int, rng: np.random.Generator
 
 
 @pytest.mark.parametrize(("params", "clients"), PARAMS)
-def test_strings_keep_their_epsilons(params, clients, rng):
+def test_strings_keep_their_epsilons(params, clients, coins):
     """P(false alarm) < 1e-6 for each of the two audits (exact bounds) and the four tests of fit."""
-    audit(make_metric(params=params), disjoint_values(params), clients, rng)
+    audit(make_metric(params=params), disjoint_values(params), clients, coins)
 
 
 @AS_MANY_CLIENTS
 @pytest.mark.parametrize(("metric_type", "one", "other"), KINDS)
-def test_other_types_keep_their_epsilons(metric_type, one, other, clients, rng):
+def test_other_types_keep_their_epsilons(metric_type, one, other, clients, coins):
     """As for strings, with p and q that don't add up to 1, so that a boolean's outcomes differ."""
     metric = make_metric(metric_type=metric_type, params=make_params(f=0.3141, p=0.1234, q=0.7))
     encoder = Encoder(metric, make_secret())
-    audit(metric, Values(encoder.true_bits(one), encoder.true_bits(other)), clients, rng)
+    audit(metric, Values(encoder.true_bits(one), encoder.true_bits(other)), clients, coins)
 
 
 @AS_MANY_CLIENTS
 @pytest.mark.parametrize("step", long_but("1", [0, 1], str))
-def test_open_strings_keep_their_epsilons_at_every_step(step, clients, rng):
+def test_open_strings_keep_their_epsilons_at_every_step(step, clients, coins):
     """As for other types. The values share no bit in a cohort of the step; k = 8, h = 1."""
     metric_type = OpenStringType((3,), 4)
     metric = make_metric(
@@ -155,7 +156,7 @@ def test_open_strings_keep_their_epsilons_at_every_step(step, clients, rng):
     )
     cohort = step * metric_type.cohorts + 1
     one, *others = (metric_type.bits(f"{i} value", cohort, metric.params) for i in range(10, 30))
-    audit(metric, Values(one, next(bits for bits in others if bits != one)), clients, rng)
+    audit(metric, Values(one, next(bits for bits in others if bits != one)), clients, coins)
 
 
 CELLS = JointType((Field("slow", BooleanType()), Field("tabs", OrdinalType((1.0, 10.0, 100.0)))))
@@ -167,18 +168,18 @@ CHANGES = ({"slow": True}, {"tabs": 500}, {"slow": True, "tabs": 500})
 
 @pytest.mark.long
 @pytest.mark.parametrize("changed", CHANGES, ids=" and ".join)
-def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(changed, rng):
+def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(changed, coins):
     """As for other types; eight cells, each with a bit of its own."""
     metric = make_metric(metric_type=CELLS, params=make_params(f=0.3141, p=0.1234, q=0.7))
     value: dict[str, object] = {"slow": False, "tabs": 5}
     encoder = Encoder(metric, make_secret())
     values = Values(encoder.true_bits(value), encoder.true_bits(value | changed))
-    audit(metric, values, 80_000, rng)
+    audit(metric, values, 80_000, coins)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("changes", ["slow", "driver", "both"])
-def test_hashed_joint_values_keep_their_epsilons_whichever_field_changes(changes, rng):
+def test_hashed_joint_values_keep_their_epsilons_whichever_field_changes(changes, coins):
     """As for strings: k = 8, h = 2, and the values share no bit."""
     params = make_params(k=8, h=2, m=1, f=0.5, p=0.25, q=0.75)
     metric = make_metric(metric_type=HASHED, params=params)
@@ -196,11 +197,11 @@ def test_hashed_joint_values_keep_their_epsilons_whichever_field_changes(changes
         for one, other in map(filters, range(1000))
         if one.bit_count() == other.bit_count() == params.h and not one & other
     )
-    audit(metric, values, 80_000, rng)
+    audit(metric, values, 80_000, coins)
 
 
 @LONG
-def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(rng):
+def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(coins):
     """An observer who averages away the second noise is left with the permanent response.
 
     8,000 clients a value, 100 reports each: a majority vote reads a permanent bit wrongly with
@@ -209,7 +210,10 @@ def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(rng
     params, n_clients = CHROME, 8_000
     values = disjoint_values(params)
     ones, others = (
-        sum(tells_most(averaged(params, bits, client, rng), *values) for client in range(n_clients))
+        sum(
+            tells_most(averaged(params, bits, client, coins), *values)
+            for client in range(n_clients)
+        )
         for bits in values
     )
     low, high = loss_interval(ones, others, n_clients, ALARM / 4)
@@ -217,15 +221,15 @@ def test_even_a_hundred_linked_reports_reveal_no_more_than_epsilon_permanent(rng
     assert low > 1.5 * params.epsilon_report, "linking must tell more than a report alone"
 
 
-def averaged(params: RapporParams, bits: int, client: int, rng: np.random.Generator) -> int:
+def averaged(params: RapporParams, bits: int, client: int, coins: ByteStream) -> int:
     """Return what a majority of 100 reports of one client says about each bit."""
     encoder = Encoder(make_metric(params=params), make_secret(f"linked {bits} {client}"))
-    return majority_of(100, encoder, bits, rng)
+    return majority_of(100, encoder, bits, coins)
 
 
-def majority_of(n_reports: int, encoder: Encoder, bits: int, rng: np.random.Generator) -> int:
+def majority_of(n_reports: int, encoder: Encoder, bits: int, coins: ByteStream) -> int:
     """Return what a majority of a client's reports says about each bit."""
     permanent = encoder.permanent_response(bits).bits
-    reports = bytes(report_bits(encoder, permanent, rng.bytes) for _ in range(n_reports))
+    reports = bytes(report_bits(encoder, permanent, coins) for _ in range(n_reports))
     majority = unpack(reports, encoder.metric.params.k).sum(axis=0) > n_reports / 2
     return sum(1 << lane for lane in np.flatnonzero(majority).tolist())
