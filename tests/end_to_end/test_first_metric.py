@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hubbub.simulations import running_collector
+from programs import forked_collector
 
 PAGE = Path(__file__).parents[2] / "docs" / "learn" / "first-metric.md"
 
@@ -26,7 +26,7 @@ def test_first_metric_is_reported_and_decoded(tmp_path):
         return _output([place, *arguments], tmp_path)
 
     run("hubbub-collector init")
-    with running_collector(tmp_path / "metrics.toml", tmp_path / "hubbub.db") as collector:
+    with forked_collector(tmp_path / "metrics.toml", tmp_path / "hubbub.db") as collector:
         for name, script in scripts.items():
             here = script.replace("http://127.0.0.1:8100", collector.url)
             assert here != script, name

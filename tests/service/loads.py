@@ -87,8 +87,8 @@ class Load:
     They run in a thread of their own as long as the context is open. An answer that no client
     should ever get fails the test when the context is left.
 
-    `url`: the collector's base address; set the attribute when it has moved. `pause`: seconds
-    between two batches of a client. `statuses`: how often each status was answered; 0 stands for no
+    `url`: the collector's base address. `pause`: seconds between two batches of a client. Both
+    attributes may be set meanwhile. `statuses`: how often each status was answered; 0 stands for no
     answer.
     """
 
@@ -99,7 +99,7 @@ class Load:
         self.statuses: Counter[int] = Counter()
         self._accounts = accounts
         self._connections = connections
-        self._pause = pause
+        self.pause = pause
         self._again: deque[Parcel] = deque()
         self._is_finishing = False
         self._is_over = False
@@ -160,7 +160,7 @@ class Load:
         try:
             while parcel := self._next():
                 await self._deliver(parcel, connection)
-                await asyncio.sleep(self._pause)
+                await asyncio.sleep(self.pause)
         finally:
             connection.close()
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hubbub.simulations import Collector, running_collector
+from hubbub.simulations import Collector
+from programs import forked_collector
 from service.faults import is_alive, kill, processes_of, status_of, workers_of
 from service.loads import Accounts, Load, send_all_again, stored_in
 from service.posting import accepts_connections, wait_until
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.long_on_postgresql, pytest.mark.timeout(300 + 30 * KIL
 
 _BATCHES = 20
 _LONGEST_WAIT = 0.3
+_PAUSE = 0.1  # after a kill, between batches: new processes take a second of CPU to start
 _LONGER_THAN_ANY_WORKER_MAY_BE_SILENT = 6.0
 _TWO_WORKERS = ["--workers", "2", "--upkeep-seconds", "0.2"]
 
@@ -33,6 +35,7 @@ def test_killed_worker_is_replaced_and_nothing_is_lost_or_doubled(metrics_file, 
             _wait_for_a_random_moment(load, chance)
             before = set(workers_of(collector))
             kill(chance.choice(sorted(before)))
+            load.pause = _PAUSE
             load.wait_for(_BATCHES)
             assert status_of(collector, "/livez") == 200
             _wait_for_one_new(collector, before)
@@ -66,7 +69,7 @@ def test_a_stopped_worker_is_replaced_and_its_connections_are_closed(metrics_fil
 def test_collector_that_was_stopped_as_a_whole_goes_on_with_the_same_workers(
     metrics_file, sqlite_url
 ):
-    with running_collector(metrics_file, sqlite_url, _TWO_WORKERS) as collector:
+    with forked_collector(metrics_file, sqlite_url, _TWO_WORKERS) as collector:
         processes = processes_of(collector)
         for pid in processes:
             os.kill(pid, signal.SIGSTOP)
@@ -98,15 +101,16 @@ def _kill_again_and_again(
     accounts = Accounts()
     with Load("http://127.0.0.1:1", accounts) as load:
         for _ in range(KILLS):
-            with running_collector(metrics, store, _TWO_WORKERS) as collector:
+            with forked_collector(metrics, store, _TWO_WORKERS) as collector:
                 load.url = collector.url
                 _wait_for_a_random_moment(load, chance)
                 processes = processes_of(collector)
                 kill(*(processes[:1] if only_supervisor else processes))
+                load.pause = _PAUSE
                 collector.process.wait()
                 _wait_until_gone(collector, processes)
             accounts.assert_kept(stored_in(store))
-        with running_collector(metrics, store, _TWO_WORKERS) as collector:
+        with forked_collector(metrics, store, _TWO_WORKERS) as collector:
             load.url = collector.url
             load.finish()
             accounts.assert_all_counted_once(stored_in(store))
@@ -118,13 +122,14 @@ def _kill_again_and_again(
 def _collector_under_load(metrics: Path, store: str) -> Iterator[tuple[Collector, Load, Accounts]]:
     accounts = Accounts()
     with (
-        running_collector(metrics, store, _TWO_WORKERS) as collector,
+        forked_collector(metrics, store, _TWO_WORKERS) as collector,
         Load(collector.url, accounts) as load,
     ):
         yield collector, load, accounts
 
 
 def _wait_for_a_random_moment(load: Load, chance: random.Random) -> None:
+    load.pause = 0.0
     load.wait_for(_BATCHES)
     time.sleep(chance.uniform(0.0, _LONGEST_WAIT))
 
