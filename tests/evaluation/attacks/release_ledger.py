@@ -163,7 +163,7 @@ def cut_off_a_spend(ledger: Path) -> Path:
         pages = journal.read_bytes()[JOURNAL_HEAD:]
     (head,) = heads
     journal.write_bytes(head + pages)
-    _set_mark(ledger, mark)  # which follows a commit
+    _set_mark(ledger, mark or 0)  # which follows a commit
     return journal
 
 
