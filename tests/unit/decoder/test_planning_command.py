@@ -3,7 +3,6 @@
 import csv
 import json
 import shlex
-import string
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,6 @@ PARAMS = {
 SIX_BY_FOUR = JointType(
     tuple(Field(f"field_{n}", EnumType(tuple(map(str, range(n))))) for n in (6, 4))
 )
-PLAIN = ("--alphabet", string.ascii_lowercase)
 TYPES = {"strings": StringType(), "open": OpenStringType((4, 7), 256), "table": SIX_BY_FOUR}
 goals = pytest.mark.parametrize("goal", GOALS)
 
@@ -97,34 +95,6 @@ def test_plans_are_entries_that_a_registry_takes_and_that_keep_the_budget(goal, 
         epsilons is EPSILONS
     )
     assert type(metric.type) is type(TYPES[goal])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (
-            ("open", "--longest", "8", *PLAIN, *ONE_TIME),
-            [
-                "A string held by 0.272% is found with probability 0.9",
-                "Each of 3 steps has 333,333 reports",
-                "its reports show its cohort, one of 384",
-                "Strings of more than 71 bytes can't be found",
-            ],
-        ),
-        (("open", "--longest", "40", *PLAIN, *ONE_TIME), ["steps = [4, 7, 10, 14, 18, 22]"]),
-        (("open", *ONE_TIME), ["steps = [2, 4, 7, 10, 14]"]),
-        (
-            ("open", "--longest", "15", "--alphabet", "0123456789", *ONE_TIME),
-            ["steps = [5, 9, 13]"],
-        ),
-        (("table", "--cells", "2×40", "--max-bits", "64", *ONE_TIME), ["80 cells are hashed into"]),
-    ],
-)
-def test_plans_are_explained(arguments, words):
-    result = plan(*arguments, "--reports", "1e6")
-    assert result.exit_code == 0, result.output
-    for word in words:
-        assert word in result.stdout
 
 
 @goals
@@ -202,75 +172,6 @@ def test_given_parameters_and_a_target_determine_the_reports(goal, wanted, tmp_p
     given = json.loads(path.read_text(encoding="utf-8"))["rows"][0]
     column = {"--share": "detectable_share", "--error": "std_error"}[wanted]
     assert given[column] == pytest.approx(0.01, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (("--reports", "nan"), "nan must be above 0"),
-        (("--reports", "3"), "reports = 3: too few to show any share within the budget"),
-        (("--share", "0.1", "--error", "0.1"), "--share and --error can't be combined"),
-        (("--epsilon-report", "inf"), "inf must be above 0"),
-        (("--max-bits", "4104"), "4104 is not in the range 8<=x<=4096"),
-        (("--metrics", "a.toml"), "--epsilon-permanent and --metrics can't be combined"),
-    ],
-)
-def test_mistakes_are_named(arguments, reason):
-    result = plan(*GOALS["strings"], "--reports", "1e6", *EPSILONS, *arguments)
-    assert result.exit_code != 0
-    assert reason in " ".join(result.stderr.split())
-    assert result.stdout == ""
-
-
-EXAMPLES = ("--metrics", "docs/examples/metrics.toml")
-STRINGS, OPEN, TABLE = (GOALS[goal] for goal in GOALS)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ((*STRINGS, *GIVEN, "homepage"), "--k and METRIC can't be combined"),
-        (
-            (*STRINGS, "theme", *EXAMPLES),
-            "metrics.theme.type = 'enum': must be a type whose values are looked for",
-        ),
-        (
-            (*STRINGS, "typed_words", *EXAMPLES),
-            "metrics.typed_words.type = 'open-string': its strings stand in no list",
-        ),
-        ((*OPEN, "--longest", "9", "--steps", "4"), "--longest and --steps can't be combined"),
-        ((*OPEN, "--alphabet", "ab", "--steps", "4"), "--alphabet and --steps can't be combined"),
-        ((*OPEN, "--steps", "4,x"), "'4,x' must be integers as 4,7"),
-        ((*OPEN, "--steps", "4", "typed_words", *EXAMPLES), "--steps and METRIC can't be combined"),
-        ((*OPEN, *EPSILONS, "--max-bits", "8"), "max-bits = 8: must be at least 64"),
-        ((*OPEN, "theme", *EXAMPLES), "metrics.theme.type = 'enum': must be 'open-string'"),
-        (
-            (*OPEN, *NUMBERS["open"], "--m", "22000"),
-            "m = 22000: must be at most 21845, the cohorts of each of 3 steps",
-        ),
-        (("table", "--cells", "axb", *EPSILONS), "'axb' must be numbers as 100x20"),
-        (("table", "--cells", "6x1", *EPSILONS), "each field must have 2 to 4,096 values"),
-        ((*TABLE, *NOISE, "--m", "4"), "h = 1, m = 4: must be 1 where each of 24 cells has a bit"),
-        (("table", "theme", *EXAMPLES), "metrics.theme.type = 'enum': must be 'joint'"),
-        ((*TABLE, "theme", *EXAMPLES), "--cells and METRIC can't be combined"),
-    ],
-)
-def test_options_that_a_goal_cannot_use_are_named(arguments, reason):
-    result = plan(*arguments, "--reports", "1e6")
-    assert result.exit_code != 0
-    message = " ".join(result.stderr.split()).replace("option '", "option: ")  # click 8.1: a colon
-    assert reason.replace("option '", "option: ") in message
-    assert result.stdout == ""
-
-
-@goals
-def test_neither_reports_nor_a_target_is_refused(goal):
-    result = plan(*GOALS[goal], *EPSILONS)
-    assert result.exit_code == 2
-    assert "Give one of --clients, --reports, --share or --error." in result.stderr
-    for wanted in ("share", "error"):
-        unreachable = plan(*GOALS[goal], *EPSILONS, f"--{wanted}", "1e-13")
-        assert f"{wanted} = 1e-13: no number of reports reaches it" in unreachable.stderr
 
 
 def documented_commands() -> list[str]:

@@ -63,17 +63,3 @@ def test_a_comparison_is_planned(arguments, expected):
     result = plan(*arguments)
     assert result.exit_code == 0, result.output
     assert all(text in result.output for text in expected), result.output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("theme",), "Missing option '--difference' or '--reports'"),
-        (("theme", "--difference", "0.95"), "must be at most 1 together"),
-        (("sync", "--difference", "0.1"), "must be 'string', 'enum', 'ordinal' or 'number'"),
-    ],
-)
-def test_impossible_plans_are_refused(arguments, expected):
-    result = plan(*arguments)
-    assert result.exit_code != 0
-    assert expected in result.output

@@ -110,38 +110,3 @@ def test_registered_metrics_are_evaluated_with_their_response(tmp_path):
         result = plan(question, "--clients", "1e5", "asked", "--metrics", path)
         assert result.exit_code == 0, result.output
         assert "One report spends an epsilon of" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--period-days", "7", "--epsilon-permanent", "4", "--epsilon-report", "1"),
-         "--period-days and --epsilon-permanent can't be combined"),
-        (("--period-days", "7"), "Missing option '--epsilon'"),
-        (("--epsilon", "2", "--f", "0.5"), "--epsilon and --f can't be combined"),
-        (("--epsilon", "2", "--epsilon-permanent", "4"),
-         "--epsilon and --epsilon-permanent can't be combined"),
-    ],
-    ids=lambda each: each if isinstance(each, str) else " ".join(each),
-)  # fmt: skip
-def test_options_that_contradict_each_other_are_refused(arguments, message):
-    result = plan("categories", "6", *arguments)
-    assert result.exit_code != 0
-    assert message in " ".join(result.stderr.split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("categories", "one"), "METRIC must be a number of categories"),
-        (("categories", "1", "--epsilon", "1"), "categories = 1: must be 2 to 4,096"),
-        (("number", "--epsilon", "1"), "Missing option '--low'"),
-        (("number", "--low", "0", "--epsilon", "1"), "--low and --high belong together"),
-        (("number", "--low", "3", "--high", "1", "--epsilon", "1"), "high above low"),
-    ],
-    ids=lambda each: each if isinstance(each, str) else " ".join(each),
-)
-def test_questions_without_an_answer_are_refused(arguments, message):
-    result = plan(*arguments)
-    assert result.exit_code != 0
-    assert message in " ".join(result.stderr.split())

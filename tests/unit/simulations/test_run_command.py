@@ -13,9 +13,6 @@ from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 SMALL = ("--unique", "20", "--reports", "2e4", "--k", "32", "--m", "8", "--seed", "1")
 
 
-OPEN = ("--type", "open-string")
-
-
 def simulate(*arguments: str, given: str | None = None) -> Result:
     return CliRunner().invoke(main, ["run", *arguments], input=given)
 
@@ -83,57 +80,10 @@ def test_values_of_a_file_are_the_population(tmp_path):
     assert "&lt;b&gt;[red]x&lt;/b&gt;" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_days_multiply_the_reports_and_forged_ones_come_on_top(tmp_path):
-    made(
-        tmp_path, *SMALL, "--days", "3", "--change", "0.1", "--candidates-extra", "5",
-        "--forged", "0.1",
-    )  # fmt: skip
-    result = result_of(tmp_path)
-    assert (result["reports"], result["forged"]) == (60_000 + 6_667, 6_667)
-    assert result["target"]["truth"] == 0
-    assert result["target"]["estimate"] > 0.1
-
-
-@pytest.mark.long
-def test_open_strings_are_found_without_a_list_and_planted_ones_too(tmp_path):
-    """Two names of 45% each, at 30,000 reports; a tenth on top is forged for a third."""
-    done = simulate(
-        *OPEN, "--values", "-", "--reports", "3e4", "--steps", "2,4", "--k", "64", "--m", "16",
-        "--epsilon", "4", "--forged", "0.1", "--target", "Rose", "--seed", "1", "--output",
-        str(tmp_path),
-        given="Mary\n" * 45 + "James\n" * 45 + "Zoe\n" * 10,
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    assert "no candidates" in done.output
-    result = result_of(tmp_path)
-    assert result["candidates"] == 0
-    assert result["options"]["steps"] == "2,4"
-    assert result["params"]["m"] == 48
-    assert (result["params"]["f"], result["params"]["q"]) == (0, 0.5)
-    assert result["score"]["true_positives"] >= 2
-    target = result["target"]
-    assert (target["string"], target["truth"], target["detected"]) == ("Rose", 0, True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (("--missing", "nan"), "--missing nan: must be between 0 and 1"),
-        (("--change", "nan", "--days", "2"), "--change nan: must be between 0 and 1"),
-        (("--target", "x"), "--target: needs --forged"),
-        (("--forged", "0.1", "--target", "x"), "'x' isn't among the candidates"),
-        ((*OPEN, "--steps", "4,x"), "'4,x': must be lengths in bytes"),
-        ((*OPEN, "--m", "40000"), "options.m = 40000: must be an integer between 1 and 21845"),
-        ((*OPEN, "--epsilon", "4", "--p", "0.1"), "can't go with --f, --p or --q"),
-        (("--epsilon", "4", "--days", "2"), "of one report per client for life"),
-        ((*OPEN, "--forged", "0.1"), "there are no candidates; add --target"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(arguments, reason, tmp_path):
-    done = simulate(*arguments, "--output", str(tmp_path / "none"))
+def test_a_refused_run_leaves_no_folder(tmp_path):
+    done = simulate("--missing", "nan", "--output", str(tmp_path / "none"))
     assert done.exit_code == 2
-    assert reason in " ".join(done.output.split())
-    assert not (tmp_path / "none").exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_results_are_not_put_into_a_mistyped_folder(tmp_path, monkeypatch):
@@ -167,22 +117,3 @@ def test_strings_are_asked_once_in_each_period(tmp_path):
     found = result_of(tmp_path)
     assert found["reports"] == 40_000
     assert (found["options"]["period_days"], found["params"]["f"]) == (30, 0)
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (("--mode", "once"), "give --epsilon or --f 0"),
-        ((*ONCE, "--days", "31"), "must be whole periods of 30 days"),
-        (("--period-days", "7"), "only --mode once has periods"),
-        (("--response", "subset"), "--response: can't go with --type string"),
-        (("--type", "enum", "--response", "subset"), "needs --epsilon"),
-        (("--type", "enum", "--missing", "0.5"), "--missing: can't go with --type enum"),
-        (("--type", "enum", "--unique", "1"), "must be a list of 2 to 4096 texts"),
-        (("--type", "enum", "--forged", "0.1"), "--forged: can't go with --type enum"),
-    ],
-)
-def test_periods_and_categories_that_make_no_sense_are_refused(tmp_path, options, expected):
-    done = simulate(*options, "--output", str(tmp_path))
-    assert done.exit_code == 2
-    assert expected in " ".join(done.output.split())
