@@ -20,30 +20,6 @@ QUICK = ("--method", "regression")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (("--output", ""), "'' must end in .csv, .json, .parquet or .html, or be -"),
-        (
-            ("--until", "2026-02-30"),
-            "'--until': 2026-02-30 must be a day of the calendar, as YYYY-MM-DD",
-        ),
-        (("--alpha", "0"), "is not in the range 0<x<1"),
-        (("--alpha", "nan"), "--alpha nan: must be between 0 and 1"),
-        (("--rows", "0"), "0 is not in the range x>=1"),
-        (("--min-reports", "0"), "0 is not in the range x>=1"),
-        (("--store", "sqlite://hubbub.db"), "has two slashes; must be sqlite:///hubbub.db"),
-        (("--store", "s3://reports/out"), "that of an export begins with parquet:, such as"),
-    ],
-)
-def test_mistake_is_named(metrics_file, arguments, reason):
-    given = ["decode", "homepage", "--metrics", str(metrics_file), "--candidates", "-", *arguments]
-    result = CliRunner().invoke(main, given, input="a\n")
-    assert result.exit_code != 0
-    assert reason in result.stderr
-    assert result.stdout == ""
-
-
-@pytest.mark.parametrize(
     ("options", "environment", "n", "refused"),
     [
         ((), {}, MIN_REPORTS - 1, True),

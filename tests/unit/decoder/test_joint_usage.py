@@ -1,8 +1,7 @@
-"""`hubbub-decoder decode` on joint metrics: candidates by field, and what makes no sense."""
+"""`hubbub-decoder decode` on joint metrics: candidates by field."""
 
 import csv
 import io
-import re
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +16,14 @@ from hubbub.decoder.cli import main
 from hubbub.protocol import Metric, OptionError
 from unit.decoder.joint_tables import BY_SITE, enum_metric, noise
 
-WORDS = make_metric(name="words")
 CRASHES = enum_metric((3, 2))
 SITES = make_metric(name="sites", metric_type=BY_SITE, params=noise(4.0, k=64, m=8), one_time=True)
-WHAT = "metrics.homepage.type = 'joint'"
 CLIENTS = 3_000
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    registry = registry_toml(CRASHES, WORDS, SITES)
+    registry = registry_toml(CRASHES, SITES)
     (tmp_path / "metrics.toml").write_text(registry, encoding="utf-8")
     (tmp_path / "sites.txt").write_text("a.example\nb.example\nc.example\n", encoding="utf-8")
     _write(tmp_path / "crashes.parquet", CRASHES, {"crash": "crash 1", "driver": "driver 0"})
@@ -88,29 +85,6 @@ def test_python_takes_candidates_by_field(folder):
     table = pa.table(found)
     assert table.column_names[:3] == ["site", "secure", "count"]
     assert table.num_rows == 4
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["homepage", "--map", "x.csv"], f"--map: must be left out; {WHAT}, and its fields say"),
-        (["homepage", "--by", "day"], f"--by day: {WHAT} is decoded over all days at once"),
-        (["homepage", "--method", "likelihood"], f"--method likelihood: {WHAT} is decoded from"),
-        (
-            ["sites", "--candidates", "site=x.txt", "--candidates", "site=y.txt"],
-            "--candidates: must name a file for each field only once.",
-        ),
-        (
-            ["words", "--candidates", "site=x.txt"],
-            "--candidates FIELD=FILE: must be --candidates FILE; metrics.words has no fields.",
-        ),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_before_reports_are_read(folder, arguments, reason):
-    result = run(*arguments, "--metrics", folder / "metrics.toml")
-    assert result.exit_code == 2
-    assert reason in re.sub(r"\s+", " ", result.stderr)
-    assert result.stdout == ""
 
 
 def test_candidates_of_fields_are_named_in_the_provenance(folder):

@@ -23,13 +23,12 @@ NOISE = make_params(f=0.25, p=0.2, q=0.6)
 WORDS = make_metric(
     "words", metric_type=OpenStringType(STEPS, COHORTS), params=NOISE._replace(k=BITS)
 )
-HOMEPAGE = make_metric()
 
 
 @pytest.fixture
 def registry(tmp_path) -> Path:
     path = tmp_path / "metrics.toml"
-    path.write_text(registry_toml(WORDS, HOMEPAGE), encoding="utf-8")
+    path.write_text(registry_toml(WORDS), encoding="utf-8")
     return path
 
 
@@ -51,17 +50,6 @@ def store_of(folder: Path, metric: Metric, cohorts: Sequence[int]) -> str:
 
     asyncio.run(fill())
     return url
-
-
-@pytest.mark.parametrize("option", ["--extend", "--alphabet"])
-def test_search_options_belong_to_open_strings(registry, tmp_path, option):
-    names = tmp_path / "names.txt"
-    names.write_text("one.example\n", encoding="utf-8")
-    result = run("decode", "homepage", "--metrics", registry, "--candidates", names, option, "one")
-    assert result.exit_code == 2
-    message = " ".join(result.stderr.split())
-    assert f"{option}: must be left out; metrics.homepage.type = 'string'" in message
-    assert "open-string" in message
 
 
 @pytest.mark.parametrize("silent", range(len(STEPS) + 1))

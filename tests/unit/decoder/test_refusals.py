@@ -104,24 +104,6 @@ def test_reports_of_other_parameters_in_a_file_are_refused(desk):
     assert "expected fixed_size_binary[1]" in message
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (
-            (*COUNTED, "--by", "day"),
-            "only stores record days and dimensions; --counts has none.",
-        ),
-        (
-            ("--params", "{}/params.csv", "--reports", "r.parquet", *LISTED, "--by", "day"),
-            "because only stores record days and dimensions; --reports has none.",
-        ),
-        ((*STORED, *LISTED, "--output", "{}/names.txt/a.csv"), "Not a directory"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(desk, options, reason):
-    assert reason in refusal(desk, *options)
-
-
 def test_unwritable_output_is_an_error_before_the_work(desk):
     """The folder in the way is told, and not the store that isn't there."""
     (desk.folder / "result.html").mkdir()

