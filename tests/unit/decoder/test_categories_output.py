@@ -101,19 +101,6 @@ def test_an_undetermined_quantile_is_named_on_page_and_terminal():
     assert "anything" in shown(result)
 
 
-def test_open_buckets_have_an_empty_edge_and_null_in_json():
-    lines = list(csv.DictReader(io.StringIO(to_csv(decoded(ORDINAL)))))
-    assert (lines[0]["bucket_low"], lines[0]["bucket_high"]) == ("", "10")
-    assert (lines[-1]["bucket_low"], lines[-1]["bucket_high"]) == ("110", "")
-    assert json.loads(to_json(decoded(ORDINAL)))["rows"][0]["bucket_low"] is None
-
-
-def test_json_holds_quantiles_of_ordinals_only():
-    document = json.loads(to_json(decoded(ORDINAL)))
-    assert [x["level"] for x in document["quantiles"]] == [0.25, 0.5, 0.75, 0.9]
-    assert "quantiles" not in json.loads(to_json(decoded(ENUM)))
-
-
 def test_table_of_an_ordinal_keeps_the_order_of_buckets_when_it_is_cut():
     text = table_of(decoded(ORDINAL), limit=3)
     assert text.index("[40, 50)") < text.index("[50, 60)") < text.index("[60, 70)")

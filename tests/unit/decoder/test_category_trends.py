@@ -1,9 +1,6 @@
 """Categories day by day: what is followed, gaps, changes, and which noise days share."""
 
-import csv
 import datetime as dt
-import io
-import json
 
 import numpy as np
 import pytest
@@ -26,7 +23,7 @@ from hubbub.inference import (
 from hubbub.reporting import Estimates, category_findings, trends_estimates
 from unit.decoder.decodings import make_anomalies, make_provenance
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
-from unit.decoder.rendered import csv_of, html_of, json_of, parquet_of, shown
+from unit.decoder.rendered import html_of, shown
 
 FIRST = dt.date(2026, 11, 1)
 BEFORE, AFTER = np.array([0.5, 0.3, 0.2, 0.0]), np.array([0.3, 0.5, 0.2, 0.0])
@@ -124,19 +121,6 @@ def test_clients_that_come_back_bring_new_noise_of_the_instantaneous_responses(c
     mean = CohortCounts(np.array([n]), ones.mean(axis=0).round().astype(np.int64)[None, :])
     stated = instantaneous_variance(estimate_categories(mean, case.metric), n, case.metric)
     assert np.abs(shares.var(axis=0) / stated - 1).max() < 5.5 * np.sqrt(2 / n_days)
-
-
-def test_csv_json_and_parquet_agree(trends):
-    result = result_of(trends)
-    rows = list(csv.DictReader(io.StringIO(csv_of(result))))
-    assert list(rows[0])[:4] == ["day", "category", "reports", "count"]
-    assert [row["category"] for row in rows[:: len(SIZES)]] == list(trends.followed)
-    document = json.loads(json_of(result))
-    assert [row["category"] for row in document["rows"]] == [row["category"] for row in rows]
-    marked = [(row["category"], row["day"]) for row in rows if row["changed"] == "true"]
-    assert marked == [("0", "2026-11-07"), ("1", "2026-11-07")]
-    assert [each["category"] for each in document["series"]] == list(trends.followed)
-    assert parquet_of(result).startswith(b"PAR1")
 
 
 def test_table_and_page_speak_of_categories(trends):

@@ -1,19 +1,16 @@
 """Results as Parquet: the CSV's columns with types, nulls and provenance."""
 
 import io
-import json
-import math
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from evaluation.studies.categories import LOOSE, boolean, ordinal
-from hubbub.decoder import Decoding, decode_categories
-from hubbub.reporting import CHUNK, COLUMNS, categories_estimates, strings_estimates
+from hubbub.decoder import Decoding
+from hubbub.reporting import CHUNK, COLUMNS, strings_estimates
 from unit.decoder.decodings import make_decoding, make_provenance
-from unit.decoder.rendered import csv_of, parquet_of
+from unit.decoder.rendered import parquet_of
 
 NASTY = ["", " x ", "007", "NA", "nan", "a\nb", "\0", "日本語", "\U0001f984"]
 
@@ -45,12 +42,6 @@ def test_strings_and_numbers_come_back_exactly():
     assert kept["string"] == NASTY[:4]
 
 
-def test_undetermined_figures_are_null():
-    rows = table_of(written(make_decoding(["a", "b"], [math.nan, 0.5]))).to_pylist()
-    assert {rows[0][name] for name in COLUMNS[1:9]} == {None}
-    assert rows[0]["p_value"] == 1e-9
-
-
 @pytest.mark.parametrize("n", [0, 1, 9 * CHUNK + 1])
 def test_rows_of_many_chunks_come_in_order(n):
     decoding = make_decoding([str(i) for i in range(n + 1)], detected=[i < n for i in range(n + 1)])
@@ -58,27 +49,3 @@ def test_rows_of_many_chunks_come_in_order(n):
     assert table_of(data).column("string").to_pylist() == [str(i) for i in range(n)]
     compression = parquet.ParquetFile(io.BytesIO(data)).metadata.row_group(0)
     assert n == 0 or compression.column(0).compression == "ZSTD"
-
-
-def test_metadata_has_summary_and_provenance_as_json():
-    metadata = table_of(written(make_decoding(["a"], unknown_share=math.nan))).schema.metadata
-    summary = json.loads(metadata[b"hubbub.summary"])
-    assert (summary["reports"], summary["unknown_share"]) == (1000, None)
-    assert json.loads(metadata[b"hubbub.provenance"]) == json.loads(
-        json.dumps(make_provenance().as_json())
-    )
-    assert json.loads(metadata[b"hubbub.anomalies"]) is None
-
-
-@pytest.mark.parametrize("case", [boolean(0.3, 20_000, LOOSE), ordinal(12, 20_000, LOOSE)],
-                         ids=lambda case: case.name)  # fmt: skip
-def test_categories_have_the_csvs_columns_and_null_where_a_bucket_is_open(case):
-    decoding = decode_categories(case.draw(np.random.default_rng(7)), case.metric)
-    result = categories_estimates(decoding)
-    table = table_of(parquet_of(result))
-    assert table.schema.names == csv_of(result).split("\n")[0].split(",")
-    assert table.column("category").to_pylist() == list(decoding.categories)
-    assert table.column("detected").type == pa.bool_()
-    if decoding.ordinal:
-        assert table.column("bucket_low")[0].as_py() is None
-        assert len(json.loads(table.schema.metadata[b"hubbub.quantiles"])) == 4
