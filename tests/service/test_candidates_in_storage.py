@@ -49,23 +49,14 @@ def test_lists_are_decoded_as_from_a_disk(lists, tmp_path):
     (tmp_path / "metrics.toml").write_text(registry_toml(make_metric()), encoding="utf-8")
     store = filled_store(tmp_path, plausible_records())
     decode = ["decode", "homepage", f"--metrics={tmp_path}/metrics.toml", f"--store={store}"]
-
-    def results(*options: str) -> list[object]:
-        found: list[object] = []
-        for place in (PLACE, str(lists)):
-            output = tmp_path / f"{len(found)}.json"
-            given = [*decode, *options, f"--output={output}", "--output=-"]
-            result = CliRunner().invoke(main, [text.replace("LISTS", place) for text in given])
-            assert result.exit_code == 0, result.stderr
-            found.append((result.stdout, json.loads(output.read_text(encoding="utf-8"))))
-        return found
-
-    for options in (
-        ["--candidates=LISTS/c.parquet", "--detected-only"],
-        ["--candidates=LISTS/b-0.txt.gz", "--method=regression"],
-    ):
-        in_storage, on_disk = results(*options)
-        assert in_storage == on_disk
+    found = []
+    for place in (PLACE, str(lists)):
+        output = tmp_path / f"{len(found)}.json"
+        files = [f"--candidates={place}/c.parquet", f"--output={output}", "--output=-"]
+        result = CliRunner().invoke(main, [*decode, "--method=regression", *files])
+        assert result.exit_code == 0, result.stderr
+        found.append((result.stdout, json.loads(output.read_text(encoding="utf-8"))))
+    assert found[0] == found[1]
 
 
 def test_googles_files_are_read_from_storage(tmp_path, s3):

@@ -250,16 +250,6 @@ def test_consent_that_is_withdrawn_stops_at_once_and_deletes_what_was_not_sent(t
     assert Telemetry(make_registry(), NOWHERE, tmp_path).ledger().epsilon > 0  # the account stays
 
 
-def test_reports_of_an_earlier_run_are_deleted_with_the_consent(tmp_path):
-    with scripted_server(lambda _: Answer(503)) as server:
-        with Telemetry(make_registry(), server.url, tmp_path) as telemetry:
-            telemetry.record("homepage", "x")
-        telemetry = Telemetry(make_registry(), server.url, tmp_path)
-        telemetry.set_consent(False)
-        wait_until(lambda: telemetry.status().dropped == {"consent withdrawn": 1})
-        telemetry.close()
-
-
 def test_consent_may_change_back_and_forth(tmp_path):
     with scripted_server() as server:
         telemetry = Telemetry(make_registry(), server.url, tmp_path)

@@ -209,13 +209,10 @@ def test_flask_workers_share_one_client_and_send_each_report_once(tmp_path, opti
     assert not machine.has_stored("json.decoder")
 
 
-@pytest.mark.parametrize("reason", ["no", "DO_NOT_TRACK"])
-def test_flask_workers_leave_nothing_without_consent(tmp_path, reason):
+def test_flask_workers_leave_nothing_without_consent(tmp_path):
     with scripted_server() as server:
         machine = Machine(tmp_path, "wiki.toml", server.url)
-        if reason == "DO_NOT_TRACK":
-            machine.environment["DO_NOT_TRACK"] = "1"
-        agree(machine, "no" if reason == "no" else "yes")
+        agree(machine, "no")
         with flask_workers(machine) as (process, url):
             render_pages(url, 2)
             told = send(url, "GET", "/admin/telemetry").body.decode()

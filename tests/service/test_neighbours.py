@@ -92,14 +92,6 @@ def _check(places: Sequence[tuple[int, int]], reports: int) -> None:
     assert _neighbours(places) < 30
 
 
-def test_sqlite_file_shows_no_neighbours_once_the_day_is_over(sqlite_url):
-    """P(false alarm) < 1e-20: 30 neighbours where 2 are expected."""
-    batches = _new_batches(200, 3)
-    asyncio.run(_append(sqlite_url, batches))
-    assert asyncio.run(_end_day(sqlite_url)) == 600
-    _check(_places(_files_of_sqlite(sqlite_url), batches), 600)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("day", [_TODAY, _TODAY - dt.timedelta(days=100)])
 def test_files_of_postgresql_show_no_neighbours_once_the_day_is_over(

@@ -1,7 +1,6 @@
 """What the collector keeps and says can't tell who sent a report, when, or with which others."""
 
 import contextlib
-import datetime as dt
 import gzip
 import re
 import secrets
@@ -117,17 +116,6 @@ def test_batch_ids_are_found_nowhere_but_in_their_own_table(collector, database)
             for row in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608
                 for value in map(_as_bytes, row):
                     assert not any(i in value or i.hex().encode() in value for i in ids)
-
-
-def test_times_are_kept_as_days(collector, database):
-    before = dt.datetime.now(dt.UTC).date()
-    assert post(collector.url, make_batch()).status == 201
-    days = {before.isoformat(), dt.datetime.now(dt.UTC).date().isoformat()}
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        for table in ("segments", "upkeep_day"):
-            kept = connection.execute(f"SELECT day FROM {table}").fetchall()  # noqa: S608
-            assert {day for (day,) in kept} <= days
-        assert _id_tables(connection) <= {f"batch_ids_{day.replace('-', '')}" for day in days}
 
 
 def test_reports_of_a_batch_are_stored_in_another_order(collector, database):

@@ -159,22 +159,7 @@ def test_open_strings_keep_their_epsilons_at_every_step(step, clients, coins):
     audit(metric, Values(one, next(bits for bits in others if bits != one)), clients, coins)
 
 
-CELLS = JointType((Field("slow", BooleanType()), Field("tabs", OrdinalType((1.0, 10.0, 100.0)))))
 HASHED = JointType((Field("slow", BooleanType()), Field("driver", StringType())))
-
-
-CHANGES = ({"slow": True}, {"tabs": 500}, {"slow": True, "tabs": 500})
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("changed", CHANGES, ids=" and ".join)
-def test_cells_of_a_joint_metric_keep_their_epsilons_whichever_field_changes(changed, coins):
-    """As for other types; eight cells, each with a bit of its own."""
-    metric = make_metric(metric_type=CELLS, params=make_params(f=0.3141, p=0.1234, q=0.7))
-    value: dict[str, object] = {"slow": False, "tabs": 5}
-    encoder = Encoder(metric, make_secret())
-    values = Values(encoder.true_bits(value), encoder.true_bits(value | changed))
-    audit(metric, values, 80_000, coins)
 
 
 @pytest.mark.long
