@@ -63,8 +63,7 @@ os._exit(0)
     assert app.reports_in_ledger() == 805
 
 
-@pytest.mark.parametrize("first_log_line", [True, False])
-def test_record_and_status_wait_for_no_transaction(tmp_path, first_log_line):
+def test_record_and_status_wait_for_no_transaction(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     telemetry.record("homepage", "x")
     telemetry.flush(0.3)
@@ -73,11 +72,12 @@ def test_record_and_status_wait_for_no_transaction(tmp_path, first_log_line):
         end = time.monotonic() + HELD_SECONDS
         while time.monotonic() < end:
             start = time.monotonic()
-            telemetry.record("hompage" if first_log_line else "homepage", "x")
+            telemetry.record("hompage", "x")  # which is logged the first time
+            telemetry.record("homepage", "x")
             telemetry.status()
             telemetry.ledger()
             longest = max(longest, time.monotonic() - start)
-            time.sleep(0.002)
+            time.sleep(0.02)
     telemetry.close(0)
     assert longest < UNHURT
 
@@ -95,7 +95,7 @@ def test_event_loop_waits_for_no_transaction(tmp_path):
                     telemetry.record("hompage", "x")
                     telemetry.record("homepage", "x")
                     telemetry.status()
-                    await asyncio.sleep(0.002)
+                    await asyncio.sleep(0.02)
                     longest = max(longest, time.monotonic() - start)
             await telemetry.close(0)
         return longest

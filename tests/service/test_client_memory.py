@@ -89,20 +89,19 @@ def test_stored_bits_have_the_reported_distribution(tmp_path, server):
 
 
 def test_each_period_draws_its_answer_and_its_cohort_again(tmp_path, server, clock):
-    """With k = 8 and 2 cohorts an answer is the last one's with probability 1/2 * .63**8 or less;
-    20 in a row with probability below 1e-30."""
+    """Of 10 draws among 1,024 cohorts 5 or fewer are different with probability below 1e-10."""
     one_report = make_registry(
         make_metric("page", params=make_params(k=8, h=1, m=1024), period_days=1)
     )
-    for _ in range(20):
+    for _ in range(10):
         telemetry = Telemetry(one_report, server.url, tmp_path)
         telemetry.record("page", "always the same")
         assert telemetry.flush(30)
         telemetry.close()
         clock.now += DAY
     cohorts = [report["cohort"] for report in server.reports]
-    assert len(set(cohorts)) > 10
-    assert telemetry.ledger().metrics[0].answers == 20
+    assert len(set(cohorts)) > 5
+    assert telemetry.ledger().metrics[0].answers == 10
 
 
 @pytest.mark.parametrize("then", ["another report", "a restart"])

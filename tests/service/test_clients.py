@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,18 +12,6 @@ from hubbub.client import Encoder, Telemetry
 from hubbub.client.state import open_state
 from programs import forked_collector
 from service.posting import stored_count, stored_records
-
-
-def test_every_recorded_value_becomes_one_stored_report(
-    collector, database, metrics_file, tmp_path
-):
-    with _telemetry(metrics_file, collector.url, tmp_path / "client") as telemetry:
-        _record(telemetry, 250)
-        assert telemetry.flush(timeout=60)
-        status = telemetry.status()
-    assert (status.recorded, status.delivered, status.waiting) == (250, 250, 0)
-    assert status.dropped == {}
-    assert stored_count(database) == 250
 
 
 def test_stored_reports_bear_their_clients_cohorts(collector, database, metrics_file, tmp_path):
@@ -66,34 +53,6 @@ def test_waiting_reports_arrive_once_after_a_crash_of_the_collector(
     assert (status.recorded, status.delivered, status.waiting) == (200, 200, 0)
     assert status.dropped == {}
     assert stored_count(database) == 200
-
-
-def test_client_that_starts_before_the_collector_delivers(metrics_file, database, tmp_path):
-    with (
-        _reserved_port() as port,
-        _telemetry(metrics_file, f"http://127.0.0.1:{port}", tmp_path / "client") as telemetry,
-    ):
-        _record(telemetry, 25)
-        assert not telemetry.flush(timeout=0.2)
-        with forked_collector(metrics_file, database, ["--port", str(port)]):
-            assert telemetry.flush(timeout=60)
-    assert stored_count(database) == 25
-
-
-def test_reports_of_metrics_that_the_collector_does_not_know_hold_up_no_others(
-    collector, database, tmp_path
-):
-    """The app's registry is newer than the collector's for one metric of two."""
-    registry = make_registry(make_metric(), make_metric("gone"))
-    with contextlib.closing(Telemetry(registry, collector.url, tmp_path / "client")) as telemetry:
-        for metric in ("homepage", "gone", "homepage", "gone", "homepage"):
-            telemetry.record(metric, "x")
-        deadline = time.monotonic() + 60
-        while telemetry.status().delivered < 3 and time.monotonic() < deadline:
-            assert not telemetry.flush(timeout=1)
-        status = telemetry.status()
-    assert (status.delivered, status.waiting, status.dropped) == (3, 2, {})
-    assert stored_count(database) == 3
 
 
 def _record(telemetry: Telemetry, reports: int) -> None:

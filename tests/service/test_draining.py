@@ -18,7 +18,6 @@ from service.posting import (
     connect,
     make_batch,
     post,
-    send,
     stored_count,
     wait_until,
 )
@@ -79,14 +78,6 @@ def test_request_that_does_not_end_is_given_up_and_not_stored(metrics_file, data
         assert collector.process.wait(SECONDS) == 0
         assert time.monotonic() - begun < 10
     assert stored_count(database) == 0
-
-
-def test_collector_that_was_drained_left_no_journal(collector, database):
-    assert post(collector.url, make_batch(5)).status == 201
-    assert send(collector.url, "GET", "/livez").status == 200
-    collector.stop()
-    left = {path.name for path in database.parent.glob("hubbub.db*")}
-    assert left == {"hubbub.db", "hubbub.db-lock"}
 
 
 def _begun_request(url: str, body: bytes) -> socket.socket:

@@ -405,11 +405,3 @@ def test_desktop_user_may_agree_again_after_all_was_forgotten(tmp_path):
         machine.connect(server.url)
         machine.settle()
     assert server.received == []  # what waited was deleted
-
-
-def test_desktop_app_honours_do_not_track(tmp_path):
-    machine = Machine(tmp_path, "metrics.toml")
-    machine.environment["DO_NOT_TRACK"] = "1"
-    said = machine.run("desktop_app.py", stdin="yes\nhome news.example.org\n")
-    assert said == "Nothing is recorded: DO_NOT_TRACK is set.\n"
-    assert not machine.state.exists()

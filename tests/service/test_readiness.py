@@ -16,11 +16,6 @@ from service.faults import errors_kept_in
 from service.posting import make_batch, post, send, stored_count, wait_until
 
 
-def test_collector_is_ready_once_it_listens(collector):
-    answer = send(collector.url, "GET", "/readyz")
-    assert (answer.status, answer.json) == (200, {"status": "ready"})
-
-
 @pytest.mark.long
 def test_collector_without_its_database_server_is_not_ready_until_it_is_back(
     metrics_file, postgresql, postgresql_url

@@ -37,26 +37,28 @@ def test_new_registry_is_used_after_a_hangup_and_old_versions_stay_welcome(
     assert stored_count(database, _OTHER) == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        (lambda text: text.replace("f = 0.5", "f = 0.25"), "metrics.homepage.f: changed from 0.5"),
-        (lambda text: text.replace("com.example.browser", "com.example.mail"), "application"),
-        (lambda text: text + "colour = 1", "unknown key 'colour'"),
-        (lambda _text: "", "application"),
-    ],
+_WRONG = (
+    (registry_toml().replace("f = 0.5", "f = 0.25"), "metrics.homepage.f: changed from 0.5"),
+    (registry_toml().replace("com.example.browser", "com.example.mail"), "application = "),
+    (registry_toml() + "colour = 1", "unknown key 'colour'"),
+    ("", "application is missing"),
 )
-def test_wrong_registry_is_explained_and_the_old_one_stays(
-    metrics_file, database, tmp_path, change, fault
-):
+
+
+def test_wrong_registries_are_explained_and_the_old_one_stays(metrics_file, database, tmp_path):
     errors = tmp_path / "errors"
     with errors_kept_in(errors), forked_collector(metrics_file, database) as collector:
-        metrics_file.write_text(change(registry_toml()), encoding="utf-8")
-        collector.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "not reloaded" in errors.read_text(encoding="utf-8"))
-        assert fault in errors.read_text(encoding="utf-8")
-        assert post(collector.url, make_batch()).status == 201
-    assert stored_count(database) == 3
+        for number, (text, fault) in enumerate(_WRONG, start=1):
+            metrics_file.write_text(text, encoding="utf-8")
+            collector.process.send_signal(signal.SIGHUP)
+            wait_until(lambda n=number: _not_reloaded(errors) == n)  # type: ignore[misc]
+            assert fault in errors.read_text(encoding="utf-8").splitlines()[-1]
+            assert post(collector.url, make_batch()).status == 201
+    assert stored_count(database) == 3 * len(_WRONG)
+
+
+def _not_reloaded(errors: Path) -> int:
+    return errors.read_text(encoding="utf-8").count("not reloaded")
 
 
 def test_new_certificate_is_shown_after_a_hangup(metrics_file, database, tmp_path):
