@@ -49,7 +49,7 @@ def test_lists_are_decoded_as_from_a_disk(lists, tmp_path):
     (tmp_path / "metrics.toml").write_text(registry_toml(make_metric()), encoding="utf-8")
     store = filled_store(tmp_path, plausible_records())
     decode = ["decode", "homepage", f"--metrics={tmp_path}/metrics.toml", f"--store={store}"]
-    found = []
+    found: list[object] = []
     for place in (PLACE, str(lists)):
         output = tmp_path / f"{len(found)}.json"
         files = [f"--candidates={place}/c.parquet", f"--output={output}", "--output=-"]
