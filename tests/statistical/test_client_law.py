@@ -11,7 +11,6 @@ import pytest
 
 from factories import make_metric, make_params, make_secret, report_bits
 from hubbub.client import Encoder
-from hubbub.client.randomness import BernoulliSampler
 from hubbub.protocol import EnumType, Field, JointType, OpenStringType, OrdinalType, bloom_bits
 from parameters import long_but, quick_and_full
 from significance import ALARM, BitArray, FloatArray, chi_squared_p, pair_z, rate_z, unpack, z_limit
@@ -83,23 +82,6 @@ def test_instantaneous_responses_are_exact_and_independent(name, clients, coins)
     encoder = Encoder(make_metric(params=params), make_secret())
     sample = collect(lambda _: report_bits(encoder, permanent, coins), clients, params.k)
     assert_law(sample, chances(lanes(permanent, params.k), params.p, params.q))
-
-
-@pytest.mark.long
-def test_undecided_lanes_are_exact_and_independent(coins):
-    """5,000 draws in which every first byte leaves its lane undecided; P(false alarm) < 1e-6.
-
-    One lane in 256 comes so far, too few for the other tests to see what becomes of it.
-    """
-    k, n, low, high = 128, 5_000, 0.1234, 0.8765
-    selector = int.from_bytes(make_secret("selector")[: k // 8], "little")
-    sampler = BernoulliSampler(k, low, high)
-
-    def stream(size: int) -> bytes:
-        return bytes(k) if size == k else coins(size)
-
-    sample = collect(lambda _: sampler.draw_by_bytes(selector, stream), n, k)
-    assert_law(sample, chances(lanes(selector, k), 256 * low % 1, 256 * high % 1))
 
 
 def test_reports_with_the_systems_coins_follow_the_same_law():

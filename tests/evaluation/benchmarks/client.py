@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from evaluation.benchmarks.timing import Comparison, compare, compare_amounts, c
 from factories import make_metric, make_params, make_registry, make_secret
 from http_servers import scripted_server
 from hubbub.client import Encoder, RapporParams, Telemetry
-from hubbub.client.randomness import BernoulliSampler, ByteStream, os_stream
 from hubbub.protocol import bloom_bits
 
 _VALUE = "https://www.example.com/"
@@ -32,7 +30,6 @@ def comparisons() -> Iterator[Comparison]:
     for params in _SETTINGS:
         yield _encoding(params, "a new value each time", (f"{_VALUE}{i}" for i in count()))
         yield _encoding(params, "the same value", repeat(_VALUE))
-        yield _drawing(params)
     yield _recording()
     yield _slowest_recordings()
     yield compare_amounts(
@@ -70,27 +67,6 @@ def _encoding(params: RapporParams, label: str, values: Iterator[str]) -> Compar
         "each bit by random.SystemRandom().random() < p",
         loop,
         "reports",
-    )
-
-
-def _drawing(params: RapporParams) -> Comparison:
-    sampler = BernoulliSampler(params.k, params.p, params.q)
-    selector = int.from_bytes(os.urandom(params.k // 8), "little")
-
-    def draws(draw: Callable[[int, ByteStream], int]) -> Callable[[], int]:
-        def task() -> int:
-            for _ in range(_REPORTS):
-                draw(selector, os_stream)
-            return _REPORTS
-
-        return task
-
-    return compare(
-        f"BernoulliSampler.draw, k={params.k} p={params.p} q={params.q}",
-        draws(sampler.draw),
-        "draw_by_rounds",
-        draws(sampler.draw_by_rounds),
-        "draws",
     )
 
 

@@ -1,4 +1,4 @@
-"""The sampler's two exact comparisons, checked outcome by outcome rather than on average."""
+"""The sampler's exact comparison, checked outcome by outcome rather than on average."""
 
 import itertools
 import os
@@ -14,7 +14,6 @@ from hubbub.client.randomness import (
     BernoulliSampler,
     ByteStream,
     KeyedStream,
-    digit_codes,
     keyed_message,
     os_stream,
     uniform_below,
@@ -61,7 +60,7 @@ def test_every_outcome_of_three_digits_has_exactly_its_probability(low, high):
     outcomes: Counter[int] = Counter()
     for rounds in itertools.product(range(4), repeat=3):
         coins = b"".join(bytes([byte]) for byte in rounds) + bytes(16)
-        drawn = BernoulliSampler(8, low, high).draw_by_rounds(selector, stream_of(coins))
+        drawn = BernoulliSampler(8, low, high).draw(selector, stream_of(coins))
         outcomes[drawn & 3] += 1
     for first, second in itertools.product((0, 1), repeat=2):
         chance = (Fraction(high) if first else 1 - Fraction(high)) * (
@@ -81,91 +80,12 @@ def test_no_coin_is_used_by_two_lanes(sample):
     lanes, rounds, selector = 32, 8, 0x5A5A5A5A
     sampler = BernoulliSampler(lanes, 0.3141, 0.8765)
     coins = seeded_stream(f"coins {sample}")(80 * lanes // 8)
-    drawn = sampler.draw_by_rounds(selector, stream_of(coins))
+    drawn = sampler.draw(selector, stream_of(coins))
     for index in range(lanes * rounds):
         turned = bytearray(coins)
         turned[index // 8] ^= 1 << index % 8
-        difference = drawn ^ sampler.draw_by_rounds(selector, stream_of(bytes(turned)))
+        difference = drawn ^ sampler.draw(selector, stream_of(bytes(turned)))
         assert difference in {0, 1 << index % lanes}
-
-
-@pytest.mark.parametrize(
-    ("low", "high"), [(8087 / 65536, 57442 / 65536), (1.0, 3 / 65536), (255.5 / 256, 0.5)]
-)
-def test_every_outcome_of_two_bytes_a_lane_has_exactly_its_probability(low, high):
-    """All bytes of lanes 0 and 1 and all that undecided lanes read, enumerated: an equality."""
-    sampler = BernoulliSampler(8, low, high)
-    outcomes: Counter[int] = Counter()
-    for one, two in itertools.product(range(256), repeat=2):
-        undecided = (one, two).count(0)
-        for tail in itertools.product(range(256), repeat=undecided):
-            coins = bytes([1, 1, 1, 1, 1, 1, two, one, *tail])
-            drawn = sampler.draw_by_bytes(0b01, stream_of(coins))
-            outcomes[drawn & 3] += 256 ** (2 - undecided)
-    for first, second in itertools.product((0, 1), repeat=2):
-        chance = (Fraction(high) if first else 1 - Fraction(high)) * (
-            Fraction(low) if second else 1 - Fraction(low)
-        )
-        assert Fraction(outcomes[first + 2 * second], 256**4) == chance
-
-
-@given(low=chances, high=chances, lane=st.integers(0, 15), selector=st.integers(0, 2**16 - 1))
-def test_undecided_lane_is_compared_to_the_last_digit(low, high, lane, selector):
-    """The uniform number just below the probability gives 1, and the probability itself 0."""
-    sampler = BernoulliSampler(16, low, high)
-    chance = Fraction(high if selector >> lane & 1 else low)
-    tail_bytes = max(0, (len(digit_codes(low, high)) - 1) // 8)
-
-    def drawn(first: int, tail: int = 0) -> int:
-        coins = bytearray(b"\1" * 16)
-        coins[15 - lane] = first
-        if first == 0:
-            coins += tail.to_bytes(tail_bytes, "little")
-        return sampler.draw_by_bytes(selector, stream_of(bytes(coins))) >> lane & 1
-
-    ones = sum(drawn(first) for first in range(1, 256))
-    below = (256 * chance - ones) * 256**tail_bytes
-    assert below.denominator == 1
-    assert 0 <= below <= 256**tail_bytes
-    if below > 0:
-        assert drawn(0, int(below) - 1) == 1
-    if below < 256**tail_bytes:
-        assert drawn(0, int(below)) == 0
-
-
-def test_no_byte_is_used_by_two_lanes():
-    """Another byte of a lane may change that lane, and no other."""
-    lanes, undecided, selector = 32, (3, 8, 31), 0x5A5A5A5A
-    sampler = BernoulliSampler(lanes, 0.3141, 0.8765)
-    tail = (len(digit_codes(0.3141, 0.8765)) - 1) // 8
-    coins = bytearray(byte or 1 for byte in seeded_stream("bytes")(lanes + 3 * tail))
-    for lane in undecided:
-        coins[lanes - 1 - lane] = 0
-    owners = list(reversed(range(lanes)))
-    for lane in reversed(undecided):
-        owners += [lane] * tail
-    drawn = sampler.draw_by_bytes(selector, stream_of(coins))
-    moved = set()
-    for index, owner in enumerate(owners):
-        if index < lanes and owner in undecided:
-            continue  # a lane that is decided after all leaves its other bytes to the next
-        for byte in range(1, 256):
-            changed = coins.copy()
-            changed[index] = byte
-            difference = drawn ^ sampler.draw_by_bytes(selector, stream_of(changed))
-            assert difference in {0, 1 << owner}
-            moved.add(difference)
-    assert moved == {0} | {1 << lane for lane in range(lanes)}
-
-
-def test_only_keyed_streams_are_bound_to_rounds():
-    sampler, selector = BernoulliSampler(128, 0.1234, 0.8765), 2**64 - 1
-    assert sampler.draw(selector, KeyedStream(b"a")) == sampler.draw_by_rounds(
-        selector, KeyedStream(b"a")
-    )
-    assert sampler.draw(selector, KeyedStream(b"a").__call__) == sampler.draw_by_bytes(
-        selector, KeyedStream(b"a")
-    )
 
 
 def test_keyed_stream_does_not_depend_on_the_size_of_reads():
