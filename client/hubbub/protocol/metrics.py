@@ -55,17 +55,9 @@ class Response(ByDefinition):
         """Return the greatest natural logarithm of the chance of any one report, where known."""
         return 0.0
 
-    def epsilon_after(self, metric_type: MetricType, params: RapporParams, reports: int) -> float:
-        """Return the bound on what so many reports of one answer reveal."""
+    def epsilon_after(self, metric_type: MetricType, params: RapporParams, reports: float) -> float:
+        """Return the bound on what so many reports of one answer reveal; infinite: all of them."""
         return metric_type.epsilon_after(params, reports)
-
-    def epsilon_report(self, metric_type: MetricType, params: RapporParams) -> float:
-        """Return the bound on what a single report reveals."""
-        return metric_type.epsilon_report(params)
-
-    def epsilon_permanent(self, metric_type: MetricType, params: RapporParams) -> float:
-        """Return the bound on what all reports ever made of one answer reveal."""
-        return metric_type.epsilon_permanent(params)
 
 
 class _Cells(Response):
@@ -92,17 +84,9 @@ class _Cells(Response):
         """Number of cells that may be set: d."""
         return self._cells
 
-    def epsilon_report(self, metric_type: MetricType, params: RapporParams) -> float:  # noqa: ARG002
-        """Return ln(q (d - w) / ((1 - q) w))."""
-        return chance_bound(self.chance, self.cells - self.width, self.width)
-
-    def epsilon_permanent(self, metric_type: MetricType, params: RapporParams) -> float:  # noqa: ARG002
-        """Return infinity: each report would be drawn from the value itself."""
-        return math.inf
-
-    def epsilon_after(self, metric_type: MetricType, params: RapporParams, reports: int) -> float:
-        """Return the sum over the reports."""
-        return reports * self.epsilon_report(metric_type, params)
+    def epsilon_after(self, metric_type: MetricType, params: RapporParams, reports: float) -> float:  # noqa: ARG002
+        """Return ln(q (d - w) / ((1 - q) w)) a report, for each is drawn from the value itself."""
+        return reports * chance_bound(self.chance, self.cells - self.width, self.width)
 
 
 class Subset(_Cells):
@@ -252,14 +236,14 @@ class Metric(NamedTuple):
     @property
     def epsilon_permanent(self) -> float:
         """Bound on what all reports ever made of one answer reveal; see `Response`."""
-        return self.response.epsilon_permanent(self.type, self.params)
+        return self.epsilon_after(math.inf)
 
     @property
     def epsilon_report(self) -> float:
         """Bound on what a single report reveals; see `Response`."""
-        return self.response.epsilon_report(self.type, self.params)
+        return self.epsilon_after(1)
 
-    def epsilon_after(self, reports: int) -> float:
+    def epsilon_after(self, reports: float) -> float:
         """Bound on what so many reports of one answer reveal; see `Response`."""
         return self.response.epsilon_after(self.type, self.params, reports)
 

@@ -16,11 +16,14 @@ from hubbub.protocol.errors import ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from decimal import Decimal
+    from contextlib import AbstractContextManager
+    from decimal import Context, Decimal
     from fractions import Fraction
     from typing import Any, Self
 
-_DIGITS = 50  # a double has 17 digits: products and quotients of some are exact to 30 more
+_DIGITS, _ROUNDING = 70, "1e-50"
+"""Each term of an epsilon is right to about 1e-69 times the number of reports; 1e-50 covers 1e18.
+"""
 MOST_BITS = 4096
 """The largest k: a report is at most 512 bytes."""
 MOST_HASHES = 8
@@ -169,10 +172,7 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
         h ln((1 - f0)(1 - f1) / (f0 f1)), which is 2h ln((1 - f/2) / (f/2)) if they are equal;
         infinite if one is 0.
         """
-        zero, one = _exact(self.f0), _exact(self.f1)
-        if not zero or not one:
-            return math.inf
-        return _log_bound(self.h, (1 - zero) * (1 - one) / (zero * one))
+        return self.epsilon_after(math.inf)
 
     @property
     def epsilon_report(self) -> float:
@@ -180,38 +180,15 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
 
         h |ln(q*(1 - p*) / (p*(1 - q*)))|, always finite.
         """
-        p_star, q_star = self._exact_p_star, self._exact_q_star
-        odds = q_star * (1 - p_star) / (p_star * (1 - q_star))
-        return _log_bound(self.h, max(odds, 1 / odds))
+        return self.epsilon_after(1)
 
-    @property
-    def epsilon_permanent_of_a_bit(self) -> float:
-        """`epsilon_permanent` for values that differ in one bit: the worse of its two outcomes.
-
-        max(ln((1 - f1) / f0), ln((1 - f0) / f1)).
-        """
-        zero, one = _exact(self.f0), _exact(self.f1)
-        if not zero or not one:
-            return math.inf
-        return _log_bound(1, max((1 - one) / zero, (1 - zero) / one))
-
-    @property
-    def epsilon_report_of_a_bit(self) -> float:
-        """`epsilon_report` for values that differ in one bit: the worse of its two outcomes.
-
-        max(|ln(q*/p*)|, |ln((1 - p*)/(1 - q*))|).
-        """
-        p_star, q_star = self._exact_p_star, self._exact_q_star
-        up, down = q_star / p_star, (1 - p_star) / (1 - q_star)
-        return _log_bound(1, max(up, 1 / up, down, 1 / down))
-
-    def epsilon_after(self, reports: int) -> float:
+    def epsilon_after(self, reports: float) -> float:
         """Bound on what so many reports of one permanent response reveal.
 
         Parameters
         ----------
-        reports : int
-            Not negative.
+        reports : int or float
+            Not negative; infinite: all that can ever be made.
 
         Notes
         -----
@@ -222,35 +199,14 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
         h = 1. It is epsilon_report for one report, grows with n, and tends to epsilon_permanent.
         With f0 = f1 it is at most n epsilon_report; with others it may be more.
         """
-        most, least = self._log_ratios(reports)
-        return _rounded_up(self.h * abs(most - least))
+        with _exact_logarithms():
+            most, least = _log_ratios(self, reports)
+            return _rounded_up(self.h * abs(most - least))
 
-    def epsilon_after_of_a_bit(self, reports: int) -> float:
+    def epsilon_after_of_a_bit(self, reports: float) -> float:
         """`epsilon_after` for values that differ in one bit: max(|ln r(t)|, |ln r(s)|)."""
-        return _rounded_up(max(map(abs, self._log_ratios(reports))))
-
-    def _log_ratios(self, reports: int) -> tuple[Decimal, Decimal]:
-        """Return ln r(t) and ln r(s) (see `epsilon_after`), each within 1e-40 or so."""
-        from decimal import Decimal, localcontext
-
-        with localcontext() as context:
-            context.prec = _DIGITS
-            context.Emax, context.Emin = 10**17, -(10**17)
-            p, q, zero, one = map(Decimal, (self.p, self.q, self.f0, self.f1))
-
-            def log_ratio(if_one: Decimal, if_zero: Decimal) -> Decimal:
-                # Both likelihoods divided by the greater, so that none overflows.
-                greater = max(if_one, if_zero)
-                if_one, if_zero = (if_one / greater) ** reports, (if_zero / greater) ** reports
-                of_one, of_zero = (1 - one) * if_one + one * if_zero, zero * if_one
-                of_zero += (1 - zero) * if_zero
-                if not of_one or not of_zero:  # a report that only one of the two can give
-                    return Decimal("inf") if of_one else Decimal("-inf")
-                return (of_one / of_zero).ln()
-
-            if not reports:
-                return Decimal(0), Decimal(0)
-            return log_ratio(q, p), log_ratio(1 - q, 1 - p)
+        with _exact_logarithms():
+            return _rounded_up(max(map(abs, _log_ratios(self, reports))))
 
     @property
     def _exact_p_star(self) -> Fraction:
@@ -285,6 +241,28 @@ def _mixed(chance: float, one: float, other: float) -> Fraction:
     return _exact(chance) * _exact(one) + (1 - _exact(chance)) * _exact(other)
 
 
+@lru_cache(maxsize=256)  # clients ask for the same epsilons whenever they store reports
+def _log_ratios(params: RapporParams, reports: float) -> tuple[Decimal, Decimal]:
+    """Return ln r(t) and ln r(s) (see `RapporParams.epsilon_after`)."""
+    from decimal import Decimal
+
+    n, p, q, zero, one = map(Decimal, (reports, params.p, params.q, params.f0, params.f1))
+    if not n:
+        return Decimal(0), Decimal(0)
+    if n.is_infinite():  # only the permanent bit's own odds are left
+        return ((1 - one) / zero).ln(), (one / (1 - zero)).ln()
+
+    def log_ratio(if_one: Decimal, if_zero: Decimal) -> Decimal:
+        # Both likelihoods divided by the greater, so that none overflows.
+        greater = max(if_one, if_zero)
+        if_one, if_zero = (if_one / greater) ** n, (if_zero / greater) ** n
+        of_one = (1 - one) * if_one + one * if_zero
+        of_zero = zero * if_one + (1 - zero) * if_zero
+        return (of_one / of_zero).ln()
+
+    return log_ratio(q, p), log_ratio(1 - q, 1 - p)
+
+
 def check_integer(name: str, value: object, low: int, high: int) -> None:
     """Raise ParameterError unless a parameter is an integer within its range."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -305,38 +283,33 @@ def _exact(number: float) -> Fraction:
 
 
 def chance_bound(chance: float, others: int, own: int) -> float:
-    """Return the smallest double not below ln(chance others / ((1 - chance) own))."""
-    exact = _exact(chance)
-    odds = exact * others / ((1 - exact) * own)
-    return _log_bound(1, max(odds, 1 / odds))
+    """Return the smallest double not below |ln(chance others / ((1 - chance) own))|."""
+    from decimal import Decimal
+
+    with _exact_logarithms():
+        exact = Decimal(chance)
+        return _rounded_up(abs((exact * others / ((1 - exact) * own)).ln()))
+
+
+def _exact_logarithms() -> AbstractContextManager[Context]:
+    """Compute with decimals of so many digits that `_rounded_up` covers what is rounded off.
+
+    What only one of two values can give has infinite odds, which raise nothing here.
+    """
+    from decimal import Context, localcontext
+
+    return localcontext(Context(prec=_DIGITS, Emax=10**17, Emin=-(10**17), traps=[]))
 
 
 def _rounded_up(bound: Decimal) -> float:
-    """Return the smallest double that is certainly not below a logarithm of 50 digits.
-
-    Each term is right to about 1e-49 times the number of reports: 1e-30 covers 1e18 reports.
-    """
+    """Return the smallest double that is certainly not below a bound of `_exact_logarithms`."""
     from decimal import Decimal
 
     if not bound or not bound.is_finite():
         return float(bound)
-    above = bound + Decimal("1e-30")
+    above = bound + Decimal(_ROUNDING)
     nearest = float(above)
     return nearest if Decimal(nearest) >= above else math.nextafter(nearest, math.inf)
-
-
-def _log_bound(factor: int, ratio: Fraction) -> float:
-    """Smallest double that is certainly not below factor * ln(ratio)."""
-    from decimal import ROUND_CEILING, Decimal, localcontext
-
-    with localcontext() as context:
-        context.prec = _DIGITS
-        context.rounding = ROUND_CEILING
-        quotient = Decimal(ratio.numerator) / Decimal(ratio.denominator)
-        # ln rounds to nearest in any context: one unit in the last place covers it.
-        bound = factor * quotient.ln().next_plus()
-    nearest = float(bound)
-    return nearest if Decimal(nearest) >= bound else math.nextafter(nearest, math.inf)
 
 
 class ByDefinition:

@@ -138,7 +138,7 @@ def test_a_whole_report_reveals_as_much_as_all_reports_of_all_values(response):
     assert response.log_chance(params) == pytest.approx(math.log(greatest), abs=1e-9)
     pairs = itertools.permutations(np.array(chances), 2)
     worst = max(float((one / other).max()) for one, other in pairs)
-    assert response.epsilon_report(nothing, params) == pytest.approx(math.log(worst), rel=1e-9)
+    assert response.epsilon_after(nothing, params, 1) == pytest.approx(math.log(worst), rel=1e-9)
     assert response.epsilon_after(nothing, params, 5) == pytest.approx(
         5 * math.log(worst), rel=1e-9
     )

@@ -81,16 +81,8 @@ class MetricType(ByDefinition, ABC):
         """Return the fields that travel together as one value; empty: a value has no fields."""
         return ()
 
-    def epsilon_permanent(self, params: RapporParams) -> float:
-        """Return the bound on all reports of one value, by default of at most h bits each."""
-        return params.epsilon_permanent
-
-    def epsilon_report(self, params: RapporParams) -> float:
-        """Return the bound on what a single report reveals, by default as `epsilon_permanent`."""
-        return params.epsilon_report
-
-    def epsilon_after(self, params: RapporParams, reports: int) -> float:
-        """Return the bound on what so many reports of one value reveal.
+    def epsilon_after(self, params: RapporParams, reports: float) -> float:
+        """Return the bound on what so many reports of one value reveal; infinite: all of them.
 
         By default that of values with at most h bits each.
         """

@@ -62,15 +62,7 @@ class BooleanType(MetricType):
         """Return 0 or 1."""
         return range(2)
 
-    def epsilon_permanent(self, params: RapporParams) -> float:
-        """Return theorem 1's bound for values that differ in one bit."""
-        return params.epsilon_permanent_of_a_bit
-
-    def epsilon_report(self, params: RapporParams) -> float:
-        """Return theorem 2's bound for values that differ in one bit."""
-        return params.epsilon_report_of_a_bit
-
-    def epsilon_after(self, params: RapporParams, reports: int) -> float:
+    def epsilon_after(self, params: RapporParams, reports: float) -> float:
         """Return the exact price of reports of values that differ in one bit."""
         return params.epsilon_after_of_a_bit(reports)
 
