@@ -36,14 +36,6 @@ Check = Callable[[str, Any], object]
 """Takes where a key is and its value, and refuses that with a `MetricError`."""
 
 
-def _integer(low: int, high: int) -> Check:
-    return partial(check.integer, low=low, high=high)
-
-
-def _choice(choices: tuple[str, ...]) -> Check:
-    return partial(check.choice, choices=choices)
-
-
 FILE: Mapping[str, Check] = {
     "application": check.text,
     "lifetime_epsilon": check.positive,
@@ -53,26 +45,26 @@ FILE: Mapping[str, Check] = {
 
 GROUP: Mapping[str, Check] = {
     "metrics": partial(check.different_texts, low=2, high=MOST_VERSION),
-    "choice": _choice(CHOICES),
+    "choice": partial(check.choice, choices=CHOICES),
 }
 
 METRIC: Mapping[str, Check] = {
-    "version": _integer(1, MOST_VERSION),
-    "type": _choice(tuple(METRIC_TYPES)),
+    "version": partial(check.integer, low=1, high=MOST_VERSION),
+    "type": partial(check.choice, choices=tuple(METRIC_TYPES)),
     "description": check.text,
     "owner": check.text,
     "expires": check.date,
-    "mode": _choice(MODES),
-    "memory": _choice(MEMORIES),
-    "response": _choice(RESPONSES),
+    "mode": partial(check.choice, choices=MODES),
+    "memory": partial(check.choice, choices=MEMORIES),
+    "response": partial(check.choice, choices=RESPONSES),
     "dimensions": partial(check.different_texts, low=1, high=MOST_DIMENSIONS),
-    "min_reports": _integer(dimensions.LEAST_MIN_REPORTS, MOST_VERSION),
+    "min_reports": partial(check.integer, low=dimensions.LEAST_MIN_REPORTS, high=MOST_VERSION),
     **dict.fromkeys(NOISE, check.share),
-    "reports_per_day": _integer(1, 1),
-    "max_values": _integer(1, MOST_VERSION),
-    "period_days": _integer(1, MOST_DAYS),
-    "max_periods": _integer(1, MOST_VERSION),
-    "size": _integer(1, MOST_BITS - 1),
+    "reports_per_day": partial(check.integer, low=1, high=1),
+    "max_values": partial(check.integer, low=1, high=MOST_VERSION),
+    "period_days": partial(check.integer, low=1, high=MOST_DAYS),
+    "max_periods": partial(check.integer, low=1, high=MOST_VERSION),
+    "size": partial(check.integer, low=1, high=MOST_BITS - 1),
 }
 """The keys of metrics, besides those of their types."""
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
     from typing import Any, Self
 
-_DIGITS, _ROUNDING = 70, "1e-50"
-"""Each term of an epsilon is right to about 1e-69 times the number of reports; 1e-50 covers 1e18.
+_DIGITS, _ROUNDING = 60, "1e-40"
+"""Each term of an epsilon is right to about 1e-59 times the number of reports; 1e-40 covers 1e18.
 """
 MOST_BITS = 4096
 """The largest k: a report is at most 512 bytes."""
@@ -111,7 +111,7 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
         if p == q:
             raise ParameterError(f"p = q = {p}: must differ, or reports carry no information")
         params = super().__new__(cls, k, h, m, f, p, q, f0, f1)
-        if not (0 < params._exact_p_star < 1 and 0 < params._exact_q_star < 1):
+        if not (0 < _mixed(f0, q, p) < 1 and 0 < _mixed(f1, p, q) < 1):
             noise = ", ".join(f"{name} = {value}" for name, value in params.noise.items())
             raise ParameterError(
                 f"{noise}: some reports would reveal a true bit "
@@ -158,12 +158,12 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
     @property
     def p_star(self) -> float:
         """Probability that a report's bit is 1 although the true bit is 0 (p*)."""
-        return float(self._exact_p_star)
+        return float(_mixed(self.f0, self.q, self.p))
 
     @property
     def q_star(self) -> float:
         """Probability that a report's bit is 1 when the true bit is 1 (q*)."""
-        return float(self._exact_q_star)
+        return float(_mixed(self.f1, self.p, self.q))
 
     @property
     def epsilon_permanent(self) -> float:
@@ -208,14 +208,6 @@ class RapporParams(_Numbers):  # made by __new__: numpydoc ignore=PR02
         with _exact_logarithms():
             return _rounded_up(max(map(abs, _log_ratios(self, reports))))
 
-    @property
-    def _exact_p_star(self) -> Fraction:
-        return _mixed(self.f0, self.q, self.p)
-
-    @property
-    def _exact_q_star(self) -> Fraction:
-        return _mixed(self.f1, self.p, self.q)
-
 
 def permanent_noise(f: float, f0: float | None, f1: float | None) -> tuple[float, float, float]:
     """Check the permanent response's numbers, and return f, f0 and f1."""
@@ -238,7 +230,10 @@ def permanent_noise(f: float, f0: float | None, f1: float | None) -> tuple[float
 
 @lru_cache(maxsize=64)
 def _mixed(chance: float, one: float, other: float) -> Fraction:
-    return _exact(chance) * _exact(one) + (1 - _exact(chance)) * _exact(other)
+    from fractions import Fraction
+
+    share, first, second = map(Fraction, (chance, one, other))
+    return share * first + (1 - share) * second
 
 
 @lru_cache(maxsize=256)  # clients ask for the same epsilons whenever they store reports
@@ -274,12 +269,6 @@ def _probability(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise ParameterError.of(name, value, "a number between 0 and 1")
     return float(value)
-
-
-def _exact(number: float) -> Fraction:
-    from fractions import Fraction
-
-    return Fraction(number)
 
 
 def chance_bound(chance: float, others: int, own: int) -> float:
