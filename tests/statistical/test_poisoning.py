@@ -18,13 +18,15 @@ from hubbub.protocol import (
     MetricType,
     OrdinalType,
     Records,
-    RepeatSample,
     StringType,
     Value,
     cohort_balance,
     columns,
     improbable,
+    keep_counts,
     plausible_set_bits,
+    repeat_keys,
+    repeats_among,
     set_bits,
     set_bits_distribution,
 )
@@ -85,7 +87,7 @@ def forged(
 def anomalies_of(metric: Metric, *chunks: Records) -> AnomalyReport:
     detector = AnomalyDetector(metric, ALARM / 3)
     for chunk in chunks:
-        detector.add(chunk)
+        detector.look(keep_counts(chunk.data, metric.params), columns(chunk))
     return detector.result()
 
 
@@ -154,9 +156,8 @@ def test_repeats_of_honest_reports_alarm_no_more_often_than_they_may(p, q, rng):
     params, alarm, runs = make_params(k=24, m=1, p=p, q=q), 0.05, 400
     alarms, repeated = 0, 0
     for _ in range(runs):
-        sample = RepeatSample(params)
-        sample.add(records_of(rng.random((4000, 24)) < p))
-        repeats = sample.result(alarm)
+        keys = repeat_keys(columns(records_of(rng.random((4000, 24)) < p)))
+        repeats = repeats_among(keys, params, alarm)
         alarms += repeats.suspicious > 0
         repeated += repeats.most > 1
     assert alarms <= stats.binom.isf(ALARM, runs, alarm)

@@ -31,7 +31,6 @@ from hubbub.protocol.errors import (
     ForgottenError as ForgottenError,
     HubbubError as HubbubError,
     MetricError as MetricError,
-    Missing as Missing,
     Option as Option,
     OptionError as OptionError,
     OtherApplicationError as OtherApplicationError,
@@ -111,7 +110,6 @@ from hubbub.protocol.params import (
 from hubbub.protocol.poisoning import (
     CohortSpread as CohortSpread,
     Repeats as Repeats,
-    RepeatSample as RepeatSample,
     SetBits as SetBits,
     chance_of_repeat as chance_of_repeat,
     cohort_balance as cohort_balance,
@@ -119,6 +117,7 @@ from hubbub.protocol.poisoning import (
     log_binomial_tails as log_binomial_tails,
     plausible_set_bits as plausible_set_bits,
     repeat_keys as repeat_keys,
+    repeats_among as repeats_among,
     sample_step as sample_step,
     set_bits_distribution as set_bits_distribution,
 )
@@ -128,7 +127,6 @@ from hubbub.protocol.records import (
     KeptCounts as KeptCounts,
     Records as Records,
     check_counts as check_counts,
-    cohorts as cohorts,
     column as column,
     columns as columns,
     empty_counts as empty_counts,

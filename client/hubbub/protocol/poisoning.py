@@ -20,7 +20,7 @@ from hubbub.protocol.params import RapporParams
 from hubbub.protocol.records import Columns, Records, columns, set_bits, words
 
 SAMPLE = 2**19
-"""Most reports that a `RepeatSample` remembers, 8 bytes each."""
+"""Most reports in which repeats are looked for, 8 bytes each."""
 
 _FloatArray = NDArray[np.float64]
 _IntArray = NDArray[np.int64]
@@ -116,9 +116,6 @@ class CohortSpread(NamedTuple):
 
     cohort: int  # the most conspicuous cohort
     ratio: float  # its size as a multiple of the mean size
-    # Pearson's chi-squared over its m - 1 degrees of freedom: about 1 if each client reported once,
-    # about sum r^2 / sum r over clients with r reports each otherwise.
-    dispersion: float
     # An honest population shows such a cohort with probability above `alarm` only if some client
     # sent more reports than this.
     clients_must_send: float
@@ -127,8 +124,7 @@ class CohortSpread(NamedTuple):
 def cohort_balance(reports: NDArray[np.int64], alarm: float) -> CohortSpread:
     """Compare cohorts' sizes.
 
-    `reports`, shape (m,): reports of each cohort. `alarm`: in (0, 1). Raises `ValueError` if there
-    is no cohort or `alarm` isn't in (0, 1).
+    `reports`, shape (m,): reports of each cohort. `alarm`: in (0, 1).
 
     Notes
     -----
@@ -139,13 +135,9 @@ def cohort_balance(reports: NDArray[np.int64], alarm: float) -> CohortSpread:
     `alarm` unless R > mu phi(d) / ln(2m / alarm). No approximation is involved, and neither is
     anything supposed about how much each client sends.
     """
-    if not reports.size:
-        raise ValueError("reports: must be of at least one cohort")
-    if not 0 < alarm < 1:
-        raise ValueError(f"alarm = {alarm}: must be between 0 and 1")
     m, mean = len(reports), float(reports.mean())
     if m == 1 or not mean:
-        return CohortSpread(0, 1.0, 1.0, 0.0)
+        return CohortSpread(0, 1.0, 0.0)
     ratio = reports / mean
     with np.errstate(divide="ignore", invalid="ignore"):
         deviation = np.where(reports > 0, ratio * np.log(ratio), 0.0) - (ratio - 1)
@@ -153,7 +145,6 @@ def cohort_balance(reports: NDArray[np.int64], alarm: float) -> CohortSpread:
     return CohortSpread(
         cohort=worst,
         ratio=float(ratio[worst]),
-        dispersion=float(((reports - mean) ** 2).sum() / mean / (m - 1)),
         clients_must_send=mean * float(deviation[worst]) / float(np.log(2 * m / alarm)),
     )
 
@@ -169,103 +160,49 @@ class Repeats(NamedTuple):
     suspicious: int  # sampled reports that occur more often than is plausible
 
 
-class RepeatSample:
-    """An evenly spaced sample of the reports of one metric, as keys.
+def repeats_among(
+    keys: NDArray[np.uint64], params: RapporParams, alarm: float, response: Response = UNARY
+) -> Repeats:
+    """Return the repeats in a sample, and how many are plausible but for a chance `alarm`.
 
-    A report is reduced to a 64-bit key; equal reports have equal keys. Invariant: which reports are
-    sampled never depends on their bits, because the bound on honest repeats holds only for a sample
-    chosen blindly.
+    `keys`: the `repeat_keys` of one metric's reports, all of them or every `sample_step`-th. A
+    report that makes up a share x of all makes up about as much of the sample. `alarm`: in (0, 1).
 
-    All reports up to `size`; each time that the sample is full, every other one of it is dropped
-    and the step between reports doubles. So it holds between size/2 and size of a larger number,
-    and a report that makes up a share x of all is in it about x size/2 times or more.
+    Notes
+    -----
+    Given the permanent responses, reports are independent, and each bit of one is what a pattern
+    has with probability at most max(p, q) where the pattern is 1 and max(1 - p, 1 - q) where it is
+    0. So a report equals a pattern of s ones with probability at most
+    B = max(p, q)^s max(1 - p, 1 - q)^(k - s), whatever the values and permanent responses are.
+    Take any report i: given its bits, the number of *other* reports in its cohort that are equal to
+    it is at most Binomial(n_c - 1, B) in stochastic order. A report is suspicious if that would
+    reach the observed number with probability at most alarm/n; over the n sampled reports the
+    chance of any suspicious one adds up to at most `alarm`. The tail is bounded by Chernoff's
+    exp(-n KL(t/n || B)); B includes the chance that two keys collide. The bound holds only for a
+    sample that is chosen without looking at bits.
 
-    `size`: most reports to remember. `response`: by which the reports were drawn.
+    A one-time metric without a second response has p = 0, q = 1, but a client reports once, so p*
+    and q* take their place.
     """
-
-    def __init__(
-        self, params: RapporParams, size: int = SAMPLE, response: Response = UNARY
-    ) -> None:
-        self._params = params
-        self._response = response
-        self._size = size
-        chances = chance_of_repeat(params, np.arange(params.k + 1), response)
-        self._assessed = chances.max() <= _MOST_CHANCE
-        self._keys = np.empty(size, dtype=np.uint64)
-        self._kept = 0
-        self._step = 1
-        self._seen = 0
-
-    def add(self, records: Records) -> None:
-        """Look at more reports."""
-        if not self._assessed:
-            return
-        start = 0
-        while start < records.reports:
-            # In pieces, so that a long chunk doesn't fill the sample many times over.
-            stop = min(records.reports, start + self._size * self._step // 2)
-            piece = records.data[start * records.width : stop * records.width]
-            self._add(Records(records.width, piece))
-            start = stop
-
-    def take(self, keys: NDArray[np.uint64]) -> None:
-        """Remember `repeat_keys` by the `sample_step` of all reports, instead of `add`."""
-        if self._assessed:
-            self._keys[self._kept : self._kept + len(keys)] = keys
-            self._kept += len(keys)
-
-    def result(self, alarm: float) -> Repeats:
-        """Return the repeats, and how many are plausible but for a chance `alarm`.
-
-        Raises `ValueError` if `alarm` isn't in (0, 1).
-
-        Notes
-        -----
-        Given the permanent responses, reports are independent, and each bit of one is what a
-        pattern has with probability at most max(p, q) where the pattern is 1 and max(1 - p, 1 - q)
-        where it is 0. So a report equals a pattern of s ones with probability at most
-        B = max(p, q)^s max(1 - p, 1 - q)^(k - s), whatever the values and permanent responses are.
-        Take any report i: given its bits, the number of *other* reports in its cohort that are
-        equal to it is at most Binomial(n_c - 1, B) in stochastic order. A report is suspicious if
-        that would reach the observed number with probability at most alarm/n; over the n sampled
-        reports the chance of any suspicious one adds up to at most `alarm`. The tail is bounded by
-        Chernoff's exp(-n KL(t/n || B)); B includes the chance that two keys collide.
-
-        A one-time metric without a second response has p = 0, q = 1, but a client reports once, so
-        p* and q* take their place.
-        """
-        if not 0 < alarm < 1:
-            raise ValueError(f"alarm = {alarm}: must be between 0 and 1")
-        if not self._assessed or not self._kept:
-            return Repeats(bool(self._assessed), self._kept, 0, 0, 0)
-        keys, occurrences = np.unique(self._keys[: self._kept], return_counts=True)
-        in_cohort = np.bincount((self._keys[: self._kept] >> _COHORT_SHIFT).astype(np.int64))
-        others = in_cohort[(keys >> _COHORT_SHIFT).astype(np.int64)] - 1
-        ones = ((keys >> _SET_BITS_SHIFT) & _SET_BITS_MASK).astype(np.int64)
-        chance = chance_of_repeat(self._params, ones, self._response)
-        level = np.log(alarm / self._kept)
-        log_tails = log_binomial_tails(occurrences - 1, others, chance)
-        worst = int(np.lexsort((-occurrences, log_tails))[0])
-        return Repeats(
-            assessed=True,
-            sampled=self._kept,
-            most=int(occurrences[worst]),
-            plausible=1 + _most_plausible(int(others[worst]), float(chance[worst]), float(level)),
-            suspicious=int(occurrences[log_tails <= level].sum()),
-        )
-
-    def _add(self, records: Records) -> None:
-        first = -self._seen % self._step
-        keys = repeat_keys(columns(records), first, self._step)
-        while self._kept + len(keys) > self._size:
-            start = self._kept % 2  # keys[0] continues the sample: keep what stays in step
-            self._keys[: (self._kept + 1) // 2] = self._keys[: self._kept : 2].copy()
-            self._kept = (self._kept + 1) // 2
-            self._step *= 2
-            keys = keys[start::2]
-        self._keys[self._kept : self._kept + len(keys)] = keys
-        self._kept += len(keys)
-        self._seen += records.reports
+    if chance_of_repeat(params, np.arange(params.k + 1), response).max() > _MOST_CHANCE:
+        return Repeats(False, 0, 0, 0, 0)
+    if not len(keys):
+        return Repeats(True, 0, 0, 0, 0)
+    different, occurrences = np.unique(keys, return_counts=True)
+    cohort = (different >> _COHORT_SHIFT).astype(np.int64)
+    others = np.bincount(cohort, weights=occurrences).astype(np.int64)[cohort] - 1
+    ones = ((different >> _SET_BITS_SHIFT) & _SET_BITS_MASK).astype(np.int64)
+    chance = chance_of_repeat(params, ones, response)
+    level = math.log(alarm / len(keys))
+    log_tails = log_binomial_tails(occurrences - 1, others, chance)
+    worst = int(np.lexsort((-occurrences, log_tails))[0])
+    return Repeats(
+        assessed=True,
+        sampled=len(keys),
+        most=int(occurrences[worst]),
+        plausible=1 + _most_plausible(int(others[worst]), float(chance[worst]), level),
+        suspicious=int(occurrences[log_tails <= level].sum()),
+    )
 
 
 def chance_of_repeat(
@@ -301,7 +238,7 @@ def _most_plausible(n: int, chance: float, level: float) -> int:
 
 
 def sample_step(reports: int, size: int = SAMPLE) -> int:
-    """Return between how many reports a `RepeatSample` remembers one, after it has seen so many."""
+    """Return between how many reports one is looked at, so that at most `size` are."""
     step = 1
     while -(-reports // step) > size:
         step *= 2
@@ -311,8 +248,8 @@ def sample_step(reports: int, size: int = SAMPLE) -> int:
 def repeat_keys(reports: Columns, first: int = 0, step: int = 1) -> NDArray[np.uint64]:
     """Return the cohort, the set bits and a hash of every step-th report from `first` on.
 
-    The hash multiplies and folds word by word; like a random function of 35 bits, it lets two
-    different patterns share a key with probability 2^-35.
+    Equal reports have equal keys. The hash multiplies and folds word by word; like a random
+    function of 35 bits, it lets two different patterns share a key with probability 2^-35.
     """
     cohort = reports.cohorts[first::step].astype(np.uint64)
     hashed = np.zeros(len(cohort), dtype=np.uint64)

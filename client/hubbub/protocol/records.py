@@ -98,11 +98,6 @@ def interleaved(reports: Columns) -> Records:
     return Records(COHORT_BYTES + width, rows.tobytes())
 
 
-def cohorts(records: Records) -> NDArray[np.uint16]:
-    """Return the cohort of each record, shape (n,)."""
-    return table(records)[:, :COHORT_BYTES].copy().view("<u2").ravel()
-
-
 def words(bits: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
     """Yield the bits of each report word by word, every byte in exactly one word."""
     offset = 0

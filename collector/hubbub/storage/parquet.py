@@ -29,9 +29,8 @@ from hubbub.protocol import (
     Records,
     RecordsError,
     check_counts,
-    cohorts,
+    columns,
     interleaved,
-    table,
 )
 from hubbub.storage.errors import MissingFileError, ReportFileError
 from hubbub.storage.locations import Address, Location, require, resolve, storage_errors
@@ -70,11 +69,12 @@ def write_records(
         pa.parquet.ParquetWriter(file, schema, compression="zstd", **options) as writer,
     ):
         for records in blocks:
-            data = pa.py_buffer(table(records)[:, COHORT_BYTES:].tobytes())
+            reports = columns(records)
+            data = pa.py_buffer(reports.bits.tobytes())
             bits = pa.FixedSizeBinaryArray.from_buffers(
                 schema.field("bits").type, records.reports, [None, data]
             )
-            group = pa.Table.from_arrays([pa.array(cohorts(records)), bits], schema=schema)
+            group = pa.Table.from_arrays([pa.array(reports.cohorts), bits], schema=schema)
             writer.write_table(group, row_group_size=max(1, records.reports))
             written += records.reports
     return written

@@ -411,5 +411,5 @@ def count_tasks(
     settings = CountSettings(params, sample_step(sum(task.reports for task in tasks)))
     for found in (engine or LocalEngine()).map(count_task, settings, tasks):
         if detector:
-            detector.take(found.kept, found.keys)
+            detector.add(found.kept, found.keys)
         yield found.kept

@@ -25,11 +25,21 @@ from hubbub.inference import (
     PackedReports,
     UndecodableError,
     check_whole,
-    count_records,
     pack,
 )
 from hubbub.inference.counts import CohortCounts, empty_counts
-from hubbub.protocol import KeptCounts, Metric, RapporParams, Records, interleaved, record_width
+from hubbub.protocol import (
+    KeptCounts,
+    Metric,
+    RapporParams,
+    Records,
+    RecordsError,
+    columns,
+    interleaved,
+    keep_columns,
+    record_width,
+    sample_step,
+)
 from hubbub.storage import (
     SCHEME,
     SCHEMES,
@@ -69,6 +79,7 @@ no whole reports to be had. It may be called a second time, if that turns out la
 class Counting:
     """Counts the records that are added, and shows them to the detector.
 
+    `step`: between how many of them it looks at one for being equal to others (`sample_step`).
     `progress` is called with the reports counted so far.
     """
 
@@ -77,10 +88,12 @@ class Counting:
         params: RapporParams,
         *,
         detector: AnomalyDetector | None = None,
+        step: int = 1,
         progress: Callable[[int], None] = lambda _done: None,
     ) -> None:
         self._params = params
         self._detector = detector
+        self._step = step
         self._progress = progress
         self._counts = empty_counts(params)
         self._waiting: list[bytes] = []
@@ -112,11 +125,15 @@ class Counting:
         return self._counts
 
     def _count(self) -> None:
-        records = b"".join(self._waiting)
+        reports = columns(Records(record_width(self._params.k), b"".join(self._waiting)))
         self._waiting, self._waiting_bytes = [], 0
-        self._counts += count_records(records, self._params)
+        try:
+            kept = keep_columns(reports, self._params)
+        except RecordsError as error:
+            raise UndecodableError(str(error)) from error
+        self._counts += kept.counts
         if self._detector:
-            self._detector.add(Records(record_width(self._params.k), records))
+            self._detector.look(kept, reports, self._step)
         self._progress(self._counts.total)
 
 
@@ -253,6 +270,15 @@ async def _count_records(
     key, params = MetricVersion(metric.name, metric.version), metric.params
     total = await store.count(key, *source.days)
     keep = keeps_whole(total, await store.last_counted(key, *source.days))
+    counted = await store.counted_slices(key, *source.days)
+    step = sample_step(
+        sum(
+            reports
+            for day, slices in (await store.slices(key, *source.days)).items()
+            for text, reports in slices.items()
+            if (day, text) not in counted
+        )
+    )
     counts, sizes = empty_counts(params), Counter[dt.date]()
     by_day, kept = dict[dt.date, CohortCounts](), dict[dt.date | None, list[bytes]]()
     spans = [source.days]
@@ -263,7 +289,7 @@ async def _count_records(
     for first, last in spans:
         records: list[bytes] = []
         done = partial(_progressed, progress, total, counts.total)
-        counting = Counting(params, detector=detector, progress=done)
+        counting = Counting(params, detector=detector, step=step, progress=done)
         async with aclosing(store.contents(key, first, last)) as contents:
             async for stored in contents:
                 if isinstance(stored, StoredRecords):

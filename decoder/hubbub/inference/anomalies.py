@@ -26,17 +26,16 @@ from hubbub.inference.regression.model import unknown_column
 from hubbub.inference.repeated_reports import AbsentBit, RepeatedReports, RepeatSource
 from hubbub.protocol import (
     CohortSpread,
+    Columns,
     KeptCounts,
     Metric,
     RapporParams,
-    Records,
     Repeats,
-    RepeatSample,
     SetBits,
     cohort_balance,
-    columns,
     plausible_set_bits,
-    set_bits,
+    repeat_keys,
+    repeats_among,
 )
 
 ALARM = 1e-6
@@ -50,6 +49,8 @@ REPORTS_A_CLIENT = 100
 
 1 where answers are reported once: those of several periods have cohorts and coins of their own.
 """
+
+_NO_KEYS = np.empty(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,30 +122,23 @@ class AnomalyDetector:
         self._alarm = alarm
         self._set_bits: IntArray = np.zeros(metric.params.k + 1, dtype=np.int64)
         self._cohorts: IntArray = np.zeros(metric.params.m, dtype=np.int64)
-        self._repeats = RepeatSample(metric.params, response=metric.response)
-        self._counted = 0
+        self._keys: list[NDArray[np.uint64]] = []
+        self._seen = self._counted = 0
 
-    def add(self, records: Records) -> None:
-        """Look at a chunk of records that `count_records` takes."""
-        cohorts, bits = columns(records)
-        self._set_bits += np.bincount(set_bits(bits), minlength=len(self._set_bits))
-        self._cohorts += np.bincount(cohorts, minlength=len(self._cohorts))
-        self._repeats.add(records)
+    def look(self, kept: KeptCounts, reports: Columns, step: int = 1) -> None:
+        """Take counts of reports, and look at every step-th of all that are shown."""
+        self.add(kept, repeat_keys(reports, -self._seen % step, step))
+        self._seen += reports.reports
 
-    def take(self, kept: KeptCounts, keys: NDArray[np.uint64]) -> None:
-        """Take what others saw in reports, instead of looking at them.
-
-        `kept`: what was found when the reports were counted. `keys`: `repeat_keys` of those that
-        are every `sample_step`-th of all.
-        """
+    def add(self, kept: KeptCounts, keys: NDArray[np.uint64]) -> None:
+        """Take reports' counts, and the `repeat_keys` of every `sample_step`-th of all."""
         self._set_bits += kept.set_bits
         self._cohorts += kept.counts.reports
-        self._repeats.take(keys)
+        self._keys.append(keys)
 
     def add_counts(self, kept: KeptCounts) -> None:
-        """Look at what is kept of reports that were forgotten."""
-        self._set_bits += kept.set_bits
-        self._cohorts += kept.counts.reports
+        """Take what is kept of reports that were forgotten, in which no repeats can be seen."""
+        self.add(kept, _NO_KEYS)
         self._counted += kept.total
 
     def result(self) -> AnomalyReport:
@@ -167,7 +161,9 @@ class AnomalyDetector:
             cohorts=metric.params.m,
             improbable=int(self._set_bits.sum() - inside),
             plausible=plausible,
-            repeats=self._repeats.result(self._alarm),
+            repeats=repeats_among(
+                np.concatenate([_NO_KEYS, *self._keys]), metric.params, self._alarm, metric.response
+            ),
             balance=cohort_balance(self._cohorts, self._alarm),
             reports_a_client=1 if metric.reports_once else REPORTS_A_CLIENT,
             counted=self._counted,

@@ -13,7 +13,7 @@ from evaluation.reference import compact as reference
 from factories import make_metric, make_params, make_registry, make_report
 from hubbub.client import Batch, Report, batch_to_json
 from hubbub.collector import BatchReader, RefusalError, refusal
-from hubbub.protocol import OpenStringType, Records, batch_to_compact, cohorts, wire
+from hubbub.protocol import OpenStringType, Records, batch_to_compact, columns, wire
 from hubbub.storage import Declared, MetricVersion, NewBatch
 
 _VECTORS = Path(__file__).parents[3] / "docs" / "protocol" / "vectors"
@@ -375,7 +375,7 @@ def _assert_fits(records: Mapping[MetricVersion, Records]) -> None:
         (metric,) = [m for m in (_HOMEPAGE, _SEARCH, _OLD_SEARCH) if key[:2] == (m.name, m.version)]
         assert found.reports
         assert (len(found.data) % found.width, found.width) == (0, 2 + metric.params.k // 8)
-        assert cohorts(found).max() < metric.params.m
+        assert columns(found).cohorts.max() < metric.params.m
 
 
 def _refusal(body: bytes, content_type: str = _JSON) -> RefusalError:

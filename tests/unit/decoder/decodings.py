@@ -100,6 +100,6 @@ def make_anomalies() -> AnomalyReport:
         improbable=0,
         plausible=SetBits(15, 90),
         repeats=Repeats(assessed=True, sampled=9000, most=1, plausible=3, suspicious=0),
-        balance=CohortSpread(cohort=7, ratio=1.125, dispersion=1.1, clients_must_send=0.5),
+        balance=CohortSpread(cohort=7, ratio=1.125, clients_must_send=0.5),
         reports_a_client=100,
     )

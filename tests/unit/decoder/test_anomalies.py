@@ -8,7 +8,7 @@ import pytest
 from factories import make_metric, make_params
 from hubbub.client import Metric
 from hubbub.inference import AnomalyDetector, AnomalyReport
-from hubbub.protocol import BooleanType, Records
+from hubbub.protocol import BooleanType, Records, columns, keep_counts
 from unit.collector.forgeries import records_of
 
 METRIC = make_metric(params=make_params(m=8))
@@ -23,7 +23,7 @@ def honest(n: int, rng: np.random.Generator, metric: Metric = METRIC) -> Records
 def anomalies(*chunks: Records, metric: Metric = METRIC) -> AnomalyReport:
     detector = AnomalyDetector(metric)
     for chunk in chunks:
-        detector.add(chunk)
+        detector.look(keep_counts(chunk.data, metric.params), columns(chunk))
     return detector.result()
 
 

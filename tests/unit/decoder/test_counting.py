@@ -11,7 +11,7 @@ from hubbub.client import RapporParams
 from hubbub.decoder import CohortCounts, count_records, reports as module
 from hubbub.decoder.reports import Counting, load_file
 from hubbub.inference import AnomalyDetector, UndecodableError
-from hubbub.protocol import Records, record_width
+from hubbub.protocol import Records, columns, keep_counts, record_width
 from hubbub.storage import ReportFileError, write_records
 from parameters import examples
 
@@ -80,7 +80,7 @@ def test_file_is_counted_and_looked_at(tmp_path):
     assert_equal(found.counts, count_records(records, metric.params))
     assert told[-1] == (100_000, 100_000)
     at_once = AnomalyDetector(metric)
-    at_once.add(Records(width, records))
+    at_once.look(keep_counts(records, metric.params), columns(Records(width, records)))
     assert detector.result() == at_once.result()
 
 

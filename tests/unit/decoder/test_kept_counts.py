@@ -11,7 +11,7 @@ import pytest
 from factories import make_metric, make_params
 from hubbub.decoder.reports import Counting, StoredReports, load_reports
 from hubbub.inference import AnomalyDetector, Choice, Method, UndecodableError, decode, hashed
-from hubbub.protocol import Records, keep_counts, record_width
+from hubbub.protocol import Records, columns, keep_counts, record_width
 from hubbub.reporting import anomaly_findings
 from parameters import quick_but
 from stored_metrics import DAYS, METRICS, NAMES, NOISE, WAYS, WORDS, Stored, numbers_of, reports_of
@@ -131,8 +131,8 @@ def test_improbable_reports_and_uneven_cohorts_show_in_counts_and_repeats_do_not
     forged = 40_000 * (bytes(2) + b"\xff" * 8)
     honest = reports_of(metric, "a", 1, 20_000)
     whole, partly, counted = (AnomalyDetector(metric) for _ in range(3))
-    whole.add(Records(width, honest + forged))
-    partly.add(Records(width, honest))
+    for detector, records in ((whole, honest + forged), (partly, honest)):
+        detector.look(keep_counts(records, metric.params), columns(Records(width, records)))
     partly.add_counts(keep_counts(forged, metric.params))
     counted.add_counts(keep_counts(honest + forged, metric.params))
     expected = whole.result()
