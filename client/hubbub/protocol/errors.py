@@ -64,31 +64,10 @@ class Option(NamedTuple):
         return dashed if value is None else f"{dashed} {value}"
 
 
-class Missing(NamedTuple):
-    """An option that the others need."""
-
-    name: str
-    instead: str = ""
-
-    def __str__(self) -> str:
-        other = f" (or {Option(self.instead)})" if self.instead else ""
-        return f"{Option(self.name)}{other} is missing"
-
-    @property
-    def on_command_line(self) -> str:
-        """The message as commands put it."""
-        noun = "argument" if self.name == "metric" else "option"
-        text = f"Missing {noun} '{Option(self.name).on_command_line}'"
-        if not self.instead:
-            return text
-        repeated = "option " if noun == "argument" else ""
-        return f"{text} (or {repeated}'{Option(self.instead).on_command_line}')"
-
-
 class OptionError(HubbubError, ValueError):
     """Options that are incomplete, or contradict each other."""
 
-    def __init__(self, *parts: str | Option | Missing) -> None:
+    def __init__(self, *parts: str | Option) -> None:
         super().__init__("".join(map(str, parts)))
         self.parts = parts
         self.field = next((part.name for part in parts if not isinstance(part, str)), "")

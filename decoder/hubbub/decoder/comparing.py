@@ -28,7 +28,7 @@ from hubbub.decoder.pipeline import (
 from hubbub.decoder.reports import CountedReports, StoredReports, count, slice_sizes
 from hubbub.decoder.type_decoder import DecodeInput, Observer, decoder_of
 from hubbub.inference import Method, one_thread
-from hubbub.protocol import Metric, Missing, Option, OptionError, is_slice, parse_slice
+from hubbub.protocol import Metric, Option, OptionError, is_slice, parse_slice
 from hubbub.reporting import (
     Estimates,
     Finding,
@@ -230,7 +230,7 @@ def group_source(option: str, text: str, store: str) -> StoredReports:
 def _sources(options: CompareOptions) -> tuple[StoredReports, StoredReports]:
     """Return both groups' reports (raises OptionError if they have any in common)."""
     if options.decode.metric is None:
-        raise OptionError(Missing("metric"), ".")
+        raise OptionError(Option("metric"), " is missing.")
     store = options.decode.store or STORE
     control, treatment = (
         _narrowed(group_source(option, text, store), options.decode.where, option)

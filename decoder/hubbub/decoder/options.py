@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict
 
-from hubbub.protocol import Missing, Option, OptionError
+from hubbub.protocol import Option, OptionError
 
 STORE = "sqlite:///hubbub.db"
 """Where reports are if no option names a place: what a collector makes by default."""
@@ -276,13 +276,15 @@ def _check_source(options: DecodeOptions) -> None:
         )
     if options.metric is None and options.params is None:
         if options.counts is None:
-            raise OptionError(Missing("metric", "params"), ".")
-        raise OptionError(Missing("params"), ": ", counts, " needs it.")
+            raise OptionError(metric, " (or ", params, ") is missing.")
+        raise OptionError(params, " is missing: ", counts, " needs it.")
     if options.metric is not None and options.metrics is None:
-        raise OptionError(Missing("metrics"), ": the registry that has ", metric, ".")
+        raise OptionError(Option("metrics"), " is missing: the registry that has ", metric, ".")
     if options.params is not None:
         if options.reports is None and options.counts is None:
-            raise OptionError(Missing("counts", "reports"), ": ", params, " needs one.")
+            raise OptionError(
+                counts, " (or ", Option("reports"), ") is missing: ", params, " needs one."
+            )
         if options.metrics is not None:
             raise OptionError(
                 Option("metrics"), " belongs to ", metric, "; ", params, " takes its place."
@@ -302,11 +304,11 @@ def check_candidates(options: DecodeOptions) -> None:
     _at_most_one(options, "candidates", "map", why="each says which strings to look for")
     if options.counts is not None and options.map is None:
         raise OptionError(
-            Missing("map"), ": ", Option("counts"), " needs it, because its strings were "
+            Option("map"), " is missing: ", Option("counts"), " needs it, because its strings were "
             "hashed differently from ", Option("candidates"), ".",
         )  # fmt: skip
     if options.candidates is None and options.map is None:
-        raise OptionError(Missing("candidates", "map"), ".")
+        raise OptionError(Option("candidates"), " (or ", Option("map"), ") is missing.")
 
 
 def _at_most_one(options: DecodeOptions, *names: str, why: str) -> None:
