@@ -11,6 +11,7 @@ import gzip
 import itertools
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from schemathesis.transport import SerializationContext
 from factories import make_metric, make_params, registry_toml
 from hubbub.client import Batch, Report
 from hubbub.collector import generate_secret
-from hubbub.protocol import CompactError, batch_to_compact
+from hubbub.protocol import LONGEST_NAME, MOST_BYTES_OF_BITS, batch_to_compact, is_slice
 from hubbub.simulations import Collector
 from programs import forked_collector
 from service.posting import COMPACT, JSON, send, stored_count
@@ -106,13 +107,26 @@ def _as_compact(context: SerializationContext, value: Any) -> bytes:
         return _encoded(context, value)
     try:
         members = _with_bits(value, _bytes)
-        reports = tuple(Report(**report) for report in members["reports"])
+        reports = tuple(_fitting(Report(**report)) for report in members["reports"])
         body = batch_to_compact(Batch(reports)._replace(batch_id=members["batch_id"]))
-        if len(members) > 2:
-            raise TypeError("batch: has other members")
-    except (CompactError, KeyError, TypeError):
+        if len(members) > 2 or not re.fullmatch("[0-9a-f]{32}", members["batch_id"]):
+            raise ValueError(members)
+    except (AttributeError, KeyError, TypeError, ValueError):
         body = b"\x00"  # there is no way to say it in this form
     return _encoded(context, body)
+
+
+def _fitting(report: Report) -> Report:
+    """Return a report if the form has a place for it (ValueError, or TypeError)."""
+    numbers = ((report.version, 2**32), (report.cohort, 2**16))
+    if (
+        not all(type(number) is int and 0 <= number < most for number, most in numbers)
+        or not 1 <= len(report.metric.encode("ascii")) <= LONGEST_NAME
+        or not is_slice(report.slice)
+        or not 1 <= len(report.bits) <= MOST_BYTES_OF_BITS
+    ):
+        raise ValueError(report)
+    return report
 
 
 def _with_bits(value: Any, bits: Callable[[str], Any]) -> Any:

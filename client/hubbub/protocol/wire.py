@@ -14,8 +14,6 @@ import itertools
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from hubbub.protocol.dimensions import is_slice
-from hubbub.protocol.errors import CompactError
 from hubbub.protocol.params import COHORT_BYTES
 
 if TYPE_CHECKING:
@@ -126,31 +124,18 @@ def _as_dict(report: Report) -> dict[str, str | int]:
 
 
 def batch_to_compact(batch: Batch) -> bytes:
-    """Return the compact body of POST /v1/reports (CompactError if something doesn't fit it).
+    """Return the compact body of POST /v1/reports.
 
-    A section holds the reports of one metric, slice and version.
+    A section holds the reports of one metric, slice and version, at least one, of equal widths.
     """
     reports = batch.reports
-    if not reports:
-        raise CompactError("reports: 0; must be at least 1")
-    # Reports in their one order, in sections of one metric, slice and version.
-    ascending = sorted((_name(i, r), r.version, _record(i, r)) for i, r in enumerate(reports))
+    ascending = sorted((section_name(r.metric, r.slice), r.version, r.record) for r in reports)
     sections = []
     for (metric, version), members in itertools.groupby(ascending, key=lambda row: row[:2]):
         rows = [record for *_, record in members]
-        widths = sorted({len(row) for row in rows})
-        if len(widths) > 1:
-            some = " and ".join(str(width - COHORT_BYTES) for width in widths)
-            raise CompactError(f"bits of {metric!r} version {version}: {some} bytes; must be equal")
-        if len(rows) > MOST:
-            raise CompactError(
-                f"reports of {metric!r} version {version}: {len(rows)}; must be at most {MOST}"
-            )
-        head = section_head(metric, version, widths[0])
+        head = section_head(metric, version, len(rows[0]))
         sections.append(b"".join([head, len(rows).to_bytes(COUNT_BYTES, "little"), *rows]))
-    if len(sections) > MOST:
-        raise CompactError(f"sections: {len(sections)}; must be at most {MOST}")
-    head = bytes([FORMAT]) + _id_bytes(batch.batch_id) + len(sections).to_bytes(2, "little")
+    head = bytes([FORMAT]) + bytes.fromhex(batch.batch_id) + len(sections).to_bytes(2, "little")
     return head + b"".join(sections)
 
 
@@ -164,37 +149,3 @@ def section_head(named: str, version: int, width: int) -> bytes:
     name = named.encode("ascii")
     numbers = version.to_bytes(4, "little") + (width - COHORT_BYTES).to_bytes(2, "little")
     return bytes([len(name)]) + name + numbers
-
-
-def _name(index: int, report: Report) -> str:
-    where, metric = f"reports[{index}]", report.metric
-    if not (isinstance(metric, str) and metric.isascii() and 1 <= len(metric) <= LONGEST_NAME):
-        raise CompactError(f"{where}.metric: must be 1 to {LONGEST_NAME} ASCII characters")
-    if report.slice and not is_slice(report.slice):
-        raise CompactError(f"{where}.slice = {report.slice!r}: must be like platform=mac")
-    return section_name(metric, report.slice)
-
-
-def _record(index: int, report: Report) -> bytes:
-    where = f"reports[{index}]"
-    version, cohort, bits = report.version, report.cohort, report.bits
-    _check_integer(f"{where}.version", version, 2**32 - 1)
-    _check_integer(f"{where}.cohort", cohort, 2**16 - 1)
-    if not 1 <= len(bits) <= MOST_BYTES_OF_BITS:
-        raise CompactError(f"{where}.bits: {len(bits)} bytes; must be 1 to {MOST_BYTES_OF_BITS}")
-    return report.record
-
-
-def _check_integer(where: str, value: object, most: int) -> None:
-    if type(value) is not int or not 0 <= value <= most:
-        raise CompactError(f"{where} = {value!r}: must be an integer between 0 and {most}")
-
-
-def _id_bytes(batch_id: str) -> bytes:
-    try:
-        data = bytes.fromhex(batch_id)
-    except ValueError:
-        data = b""
-    if data.hex() != batch_id or len(data) != ID_BYTES:
-        raise CompactError("batch_id: must be 32 lower-case hexadecimal digits")
-    return data
