@@ -14,7 +14,7 @@ import io
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -172,27 +172,34 @@ def failure(error: BaseException, now: float) -> Answer:
 
     Texts of exceptions aren't repeated, because some quote an address with its login.
     """
-    import socket
     import ssl
+    from socket import gaierror
 
-    chain = _causes(error)
-    names = [cause for cause in chain if isinstance(cause, (socket.gaierror, UnicodeError))]
-    tls = [cause for cause in chain if isinstance(cause, ssl.SSLError)]
-    timeouts = [cause for cause in chain if isinstance(cause, TimeoutError)]
-    # The innermost cause that has a kind, by the order in which an attempt meets them.
-    if names:
-        kind, detail = "DNS", _system_message(names) or "the host's name can't be looked up"
-    elif tls:
-        kind, detail = "TLS", _tls_message(tls)
-    elif timeouts:
-        kind, detail = "timeout", _system_message(timeouts) or "no complete answer in time"
+    # urllib wraps what it meets before an answer.
+    reason = getattr(error, "reason", None)
+    cause = reason if isinstance(reason, BaseException) else error
+    system = cause.strerror if isinstance(cause, OSError) else None
+    is_name = isinstance(cause, (gaierror, UnicodeError))
+    if is_name:
+        kind, detail = "DNS", system or "the host's name can't be looked up"
+    elif isinstance(cause, ssl.SSLError):
+        kind, detail = "TLS", (cause.reason or "the encrypted connection failed")
+        detail = detail.replace("_", " ").lower()
+        if why := getattr(cause, "verify_message", None):
+            detail = f"the certificate can't be trusted: {why}"
+    elif isinstance(cause, TimeoutError):
+        kind, detail = "timeout", system or "no complete answer in time"
+    elif refused := _TUNNEL_REFUSED.match(str(cause)):
+        kind, detail = "connection", f"the proxy refused a tunnel, with status {refused[1]}"
     else:
-        kind, detail = "connection", _connection_message(chain)
-    not_sent = (ConnectionRefusedError, ssl.SSLCertVerificationError)
+        kind, detail = "connection", f"no complete HTTP answer ({type(cause).__name__})"
+        if isinstance(cause, OSError) and cause.errno:
+            detail = os.strerror(cause.errno)
+    is_not_sent = isinstance(cause, (ConnectionRefusedError, ssl.SSLCertVerificationError))
     return Answer(
         Outcome.RETRY,
         error=DeliveryFailure(kind, _printable(detail), None, now),
-        may_be_stored=not names and not any(isinstance(cause, not_sent) for cause in chain),
+        may_be_stored=not is_name and not is_not_sent,
     )
 
 
@@ -357,39 +364,6 @@ class _TimedReader(io.RawIOBase):
     def close(self) -> None:
         self._raw.close()
         super().close()
-
-
-def _causes(error: BaseException) -> list[BaseException]:
-    chain: list[BaseException] = [error]
-    while True:
-        links = (getattr(chain[-1], name, None) for name in ("reason", "__cause__"))
-        causes = [link for link in links if isinstance(link, BaseException) and link not in chain]
-        if not causes:
-            return chain
-        chain.append(causes[0])
-
-
-def _system_message(errors: Sequence[BaseException]) -> str | None:
-    messages = (error.strerror for error in reversed(errors) if isinstance(error, OSError))
-    return next(filter(None, messages), None)
-
-
-def _tls_message(errors: Sequence[BaseException]) -> str:
-    for error in reversed(errors):
-        if why := getattr(error, "verify_message", None):
-            return f"the certificate can't be trusted: {why}"
-        if reason := getattr(error, "reason", None):
-            return str(reason).replace("_", " ").lower()
-    return "the encrypted connection failed"
-
-
-def _connection_message(chain: Sequence[BaseException]) -> str:
-    for error in reversed(chain):
-        if refused := _TUNNEL_REFUSED.match(str(error)):
-            return f"the proxy refused a tunnel, with status {refused[1]}"
-        if isinstance(error, OSError) and error.errno:
-            return os.strerror(error.errno)
-    return f"no complete HTTP answer ({type(chain[-1]).__name__})"
 
 
 def _explain(
