@@ -16,7 +16,6 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from copy import copy
 from typing import NamedTuple
 
 from hubbub.client.encoder import PermanentResponse
@@ -130,150 +129,6 @@ class Spending(NamedTuple):
     restores: int
 
 
-class ClientLedger:
-    """The account of one client, under one registry's rules.
-
-    `rows`: what is stored, also of metrics and versions that aren't registered (any more).
-    `unusable`: metrics whose definition changed under the same version; they count as not
-    registered. `revealing`: metrics and versions that were reported while a change of values would
-    have been seen.
-    """
-
-    def __init__(
-        self,
-        registry: Registry,
-        rows: Iterable[LedgerRow] = (),
-        restores: int = 0,
-        unusable: Collection[str] = (),
-        revealing: Collection[tuple[str, int]] = (),
-    ) -> None:
-        self._rules = {
-            (metric.name, metric.version): metric
-            for metric in registry.values()
-            if metric.name not in unusable
-        }
-        self._once = any(metric.one_time for metric in self._rules.values())
-        self._registry = registry
-        unlimited = registry.lifetime_epsilon is None
-        self._budget = math.inf if unlimited else registry.lifetime_epsilon or 0.0
-        self._restores = restores
-        self.revealing = set(revealing)
-        self._rows: dict[AnswerKey, LedgerRow] = {}
-        self._answers: Counter[tuple[str, int]] = Counter()
-        self._first_answers: Counter[str] = Counter()
-        self._first = self._changed = 0.0
-        first_of_others = 0.0
-        for row in rows:
-            self._enter(row)
-            if not row.changed and row.answer[:2] not in self._rules:
-                first_of_others += row.price
-        reserve = first_of_others + registry.reserve(unusable)
-        self._for_first = math.inf if unlimited else min(reserve, self._budget)
-        self._for_changes = max(0.0, self._budget - reserve)
-
-    def judge(self, answer: AnswerKey, *, answered: bool) -> tuple[Verdict, str]:
-        """Return what becomes of a recording of this answer, and if it is refused, why.
-
-        `answered`: whether this metric's version has an answer that could be reported in its place.
-        """
-        known = answer in self._rows
-        if known and not self._once:  # most recordings of most apps
-            return Verdict.AGAIN, ""
-        rules = self._rules[answer[:2]]
-        if rules.one_time and self._answers[answer[:2]]:
-            return Verdict.REFUSED, ALREADY_REPORTED
-        if known:
-            return Verdict.AGAIN, ""
-        # A new answer: another value than the last one, or one at a time of its own.
-        # `max_periods` holds for the metric's name and its group, over all versions. Only first
-        # answers count, which follow from times; others would make silence depend on values.
-        if rules.memory == "value":
-            admitted = self._answers[answer[:2]]
-        else:
-            names = self._registry.shares_periods(rules)
-            admitted = sum(self._first_answers[name] for name in names)
-        used_up = admitted >= rules.max_answers
-        if answered and rules.memory == "value":  # another value than the last one
-            changes, total = self._changed + rules.price, self._first + self._changed + rules.price
-            over_part = changes > self._for_changes * _TOLERANCE
-            over_budget = total > self._budget * _TOLERANCE
-            return (Verdict.STALE if used_up or over_part or over_budget else Verdict.NEW), ""
-        if used_up and rules.memory == "period":
-            return Verdict.REFUSED, PERIODS_USED_UP
-        if self._first + rules.price > self._for_first * _TOLERANCE:
-            return Verdict.REFUSED, OVER_BUDGET
-        return Verdict.NEW, ""
-
-    def add(self, answer: AnswerKey, *, answered: bool) -> None:
-        """Enter a report of an answer that is admitted, or by this call (see `judge`)."""
-        rules = self._rules[answer[:2]]
-        if not rules.hides_changes:
-            self.revealing.add(answer[:2])
-        row = self._rows.get(answer)
-        if row is not None:
-            self._rows[answer] = row._replace(reports=row.reports + 1)
-            return
-        changed = answered and rules.memory == "value"
-        self._enter(LedgerRow(answer, 1, rules.epsilon_report, rules.price, changed))
-
-    def row(self, answer: AnswerKey) -> LedgerRow:
-        """Return an answer's row for storage."""
-        return self._rows[answer]
-
-    def copy(self) -> ClientLedger:
-        """Return an independent ledger with the same rows."""
-        other = copy(self)
-        other._rows, other._answers = self._rows.copy(), self._answers.copy()
-        other._first_answers = self._first_answers.copy()
-        other.revealing = self.revealing.copy()
-        return other
-
-    def count(self, metric: str, version: int) -> int:
-        """Return how many answers of a metric's version were admitted."""
-        return self._answers[metric, version]
-
-    def has_answered(self, metrics: Collection[str]) -> bool:
-        """Return whether an answer of any version of some metrics was admitted."""
-        return any(name in metrics for name, _ in self._answers)
-
-    def spending(self) -> Spending:
-        """Return the account for people."""
-        by_metric: dict[tuple[str, int], list[LedgerRow]] = {}
-        for answer, row in self._rows.items():
-            by_metric.setdefault(answer[:2], []).append(row)
-        metrics = tuple(self._of_metric(*item) for item in sorted(by_metric.items()))
-        return Spending(
-            metrics,
-            epsilon=math.fsum(metric.epsilon for metric in metrics),
-            epsilon_any_history=math.fsum(metric.epsilon_any_history for metric in metrics),
-            committed=math.fsum(metric.committed for metric in metrics),
-            lifetime_epsilon=None if math.isinf(self._budget) else self._budget,
-            restores=self._restores,
-        )
-
-    def _of_metric(self, key: tuple[str, int], rows: list[LedgerRow]) -> MetricSpending:
-        metric = self._rules.get(key)
-        spent = {row[1:]: row.spent(metric) for row in rows}  # equal rows cost the same
-        epsilon = math.fsum(spent[row[1:]] for row in rows)
-        return MetricSpending(
-            *key,
-            answers=len(rows),
-            reports=sum(row.reports for row in rows),
-            epsilon=epsilon,
-            epsilon_any_history=math.inf if key in self.revealing else epsilon,
-            committed=math.fsum(row.price for row in rows),
-        )
-
-    def _enter(self, row: LedgerRow) -> None:
-        self._rows[row.answer] = row
-        self._answers[row.answer[:2]] += 1
-        if row.changed:
-            self._changed += row.price
-        else:
-            self._first_answers[row.answer.metric] += 1
-            self._first += row.price
-
-
 class CachedResponse(NamedTuple):
     """An answer, as a client remembers it."""
 
@@ -347,30 +202,60 @@ def period_in_use(
 
 
 class Account:
-    """A client's ledger, the answers that it may report again, and its last periods.
+    """The account of one client, the answers that it may report again, and its last periods.
 
-    `memory`: by metric, of the registered version: the answer that was admitted last. `periods`: by
-    metric, of all versions. `unusable`: metrics whose definition changed under the same version.
+    It goes by one registry's rules. `rows`: what is stored, also of metrics and versions that
+    aren't registered (any more). `memory`: by metric, of the registered version: the answer that
+    was admitted last. `periods`: by metric, of all versions. `unusable`: metrics whose definition
+    changed under the same version; they count as not registered. `revealing`: metrics and versions
+    that were reported while a change of values would have been seen.
     """
 
     def __init__(
         self,
         registry: Registry,
-        ledger: ClientLedger | None = None,
+        rows: Iterable[LedgerRow] = (),
         memory: Mapping[str, CachedResponse] | None = None,
         periods: Mapping[str, LastPeriod] | None = None,
-        unusable: frozenset[str] = frozenset(),
+        *,
+        restores: int = 0,
+        unusable: Collection[str] = (),
+        revealing: Collection[tuple[str, int]] = (),
     ) -> None:
-        self._registry = registry
-        self.ledger = ledger or ClientLedger(registry)
         self.memory = dict(memory or {})
         self.periods = dict(periods or {})
         self.unusable = unusable
+        self._rules = {
+            (metric.name, metric.version): metric
+            for metric in registry.values()
+            if metric.name not in unusable
+        }
+        self._once = any(metric.one_time for metric in self._rules.values())
+        self._registry = registry
+        unlimited = registry.lifetime_epsilon is None
+        self._budget = math.inf if unlimited else registry.lifetime_epsilon or 0.0
+        self._restores = restores
+        self.revealing = set(revealing)
+        self._rows: dict[AnswerKey, LedgerRow] = {}
+        self._answers: Counter[tuple[str, int]] = Counter()
+        self._first_answers: Counter[str] = Counter()
+        self._first = self._changed = 0.0
+        first_of_others = 0.0
+        for row in rows:
+            self._add_row(row)
+            if not row.changed and row.answer[:2] not in self._rules:
+                first_of_others += row.price
+        reserve = first_of_others + registry.reserve(unusable)
+        self._for_first = math.inf if unlimited else min(reserve, self._budget)
+        self._for_changes = max(0.0, self._budget - reserve)
 
     def copy(self) -> Account:
         """Return an independent account with the same contents."""
-        copied = self.ledger.copy()
-        return Account(self._registry, copied, self.memory, self.periods, self.unusable)
+        other = Account.__new__(Account)
+        vars(other).update(vars(self))
+        for name in ("memory", "periods", "revealing", "_rows", "_answers", "_first_answers"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
 
     def decide(self, recording: Recording) -> Decision:
         """Return what becomes of a recording, without charging for it."""
@@ -382,20 +267,22 @@ class Account:
         # Another metric of its group may have this client's answer for life, though the secret has
         # chosen this one, if the group had other metrics then.
         group = self._registry.groups.get(metric.group)
-        if group and group.choice == "life" and self.ledger.has_answered({*group.metrics} - {name}):
-            return Decision(Verdict.REFUSED, cached, NOT_CHOSEN)
+        if group and group.choice == "life":
+            others = {*group.metrics} - {name}
+            if any(answered in others for answered, _ in self._answers):
+                return Decision(Verdict.REFUSED, cached, NOT_CHOSEN)
         # With periods: the answer of the period in use, or the next number, after the first wait.
         if recording.period is not None:
             if in_use := self._in_use(recording):
                 return self._decide_in(in_use, recording)
             if not recording.begins and self.is_new_to(metric):
                 return Decision(Verdict.WAITS, cached, WAITING)
-            number = self.ledger.count(name, cached.answer.version) + 1
+            number = self.count(name, cached.answer.version) + 1
             key = number.to_bytes(_NUMBER_BYTES, "big")
             cached = cached._replace(answer=cached.answer._replace(key=key))
         # Is there room for it?
         last = self.memory.get(name)
-        verdict, refusal = self.ledger.judge(cached.answer, answered=last is not None)
+        verdict, refusal = self.judge(cached.answer, answered=last is not None)
         if verdict is Verdict.STALE and last is not None:
             return Decision(verdict, last, "")
         return Decision(verdict, cached, refusal)
@@ -466,7 +353,7 @@ class Account:
         cached = decision.cached
         name, version, _ = cached.answer
         last = self.memory.get(name)
-        self.ledger.add(cached.answer, answered=last is not None)
+        self.add(cached.answer, answered=last is not None)
         is_new = decision.verdict is Verdict.NEW
         if is_new and recording.period is not None:
             _, first_day, end_day = recording.period
@@ -478,3 +365,93 @@ class Account:
         """Whether this client waits for a first period of a metric, or of others of its group."""
         names = self._registry.shares_periods(metric)
         return metric.mode == "once" and not any(name in self.periods for name in names)
+
+    def judge(self, answer: AnswerKey, *, answered: bool) -> tuple[Verdict, str]:
+        """Return what becomes of a recording of this answer, and if it is refused, why.
+
+        `answered`: whether this metric's version has an answer that could be reported in its place.
+        """
+        known = answer in self._rows
+        if known and not self._once:  # most recordings of most apps
+            return Verdict.AGAIN, ""
+        rules = self._rules[answer[:2]]
+        if rules.one_time and self._answers[answer[:2]]:
+            return Verdict.REFUSED, ALREADY_REPORTED
+        if known:
+            return Verdict.AGAIN, ""
+        # A new answer: another value than the last one, or one at a time of its own.
+        # `max_periods` holds for the metric's name and its group, over all versions. Only first
+        # answers count, which follow from times; others would make silence depend on values.
+        if rules.memory == "value":
+            admitted = self._answers[answer[:2]]
+        else:
+            names = self._registry.shares_periods(rules)
+            admitted = sum(self._first_answers[name] for name in names)
+        used_up = admitted >= rules.max_answers
+        if answered and rules.memory == "value":  # another value than the last one
+            changes, total = self._changed + rules.price, self._first + self._changed + rules.price
+            over_part = changes > self._for_changes * _TOLERANCE
+            over_budget = total > self._budget * _TOLERANCE
+            return (Verdict.STALE if used_up or over_part or over_budget else Verdict.NEW), ""
+        if used_up and rules.memory == "period":
+            return Verdict.REFUSED, PERIODS_USED_UP
+        if self._first + rules.price > self._for_first * _TOLERANCE:
+            return Verdict.REFUSED, OVER_BUDGET
+        return Verdict.NEW, ""
+
+    def add(self, answer: AnswerKey, *, answered: bool) -> None:
+        """Enter a report of an answer that is admitted, or by this call (see `judge`)."""
+        rules = self._rules[answer[:2]]
+        if not rules.hides_changes:
+            self.revealing.add(answer[:2])
+        row = self._rows.get(answer)
+        if row is not None:
+            self._rows[answer] = row._replace(reports=row.reports + 1)
+            return
+        changed = answered and rules.memory == "value"
+        self._add_row(LedgerRow(answer, 1, rules.epsilon_report, rules.price, changed))
+
+    def row(self, answer: AnswerKey) -> LedgerRow:
+        """Return an answer's row for storage."""
+        return self._rows[answer]
+
+    def count(self, metric: str, version: int) -> int:
+        """Return how many answers of a metric's version were admitted."""
+        return self._answers[metric, version]
+
+    def spending(self) -> Spending:
+        """Return the account for people."""
+        by_metric: dict[tuple[str, int], list[LedgerRow]] = {}
+        for answer, row in self._rows.items():
+            by_metric.setdefault(answer[:2], []).append(row)
+        metrics = tuple(self._of_metric(*item) for item in sorted(by_metric.items()))
+        return Spending(
+            metrics,
+            epsilon=math.fsum(metric.epsilon for metric in metrics),
+            epsilon_any_history=math.fsum(metric.epsilon_any_history for metric in metrics),
+            committed=math.fsum(metric.committed for metric in metrics),
+            lifetime_epsilon=None if math.isinf(self._budget) else self._budget,
+            restores=self._restores,
+        )
+
+    def _of_metric(self, key: tuple[str, int], rows: list[LedgerRow]) -> MetricSpending:
+        metric = self._rules.get(key)
+        spent = {row[1:]: row.spent(metric) for row in rows}  # equal rows cost the same
+        epsilon = math.fsum(spent[row[1:]] for row in rows)
+        return MetricSpending(
+            *key,
+            answers=len(rows),
+            reports=sum(row.reports for row in rows),
+            epsilon=epsilon,
+            epsilon_any_history=math.inf if key in self.revealing else epsilon,
+            committed=math.fsum(row.price for row in rows),
+        )
+
+    def _add_row(self, row: LedgerRow) -> None:
+        self._rows[row.answer] = row
+        self._answers[row.answer[:2]] += 1
+        if row.changed:
+            self._changed += row.price
+        else:
+            self._first_answers[row.answer.metric] += 1
+            self._first += row.price

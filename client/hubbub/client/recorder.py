@@ -234,7 +234,8 @@ class Recorder:
         """Note that what was drained is stored, and charged to this account."""
         with self.changed:
             self._leaving = []
-            self.refresh(account)
+            self._account = account  # which has the answers of other processes
+            self.unavailable = None
             self.stale += charges.stale
             self.recorded -= charges.refused.total()
         for reason, count in charges.refused.items():
@@ -255,15 +256,9 @@ class Recorder:
             self._leaving = []
         self.drop(reason, count)
 
-    def refresh(self, account: Account) -> None:
-        """Replace the account by the stored one, which has the answers of other processes."""
-        with self.changed:
-            self._account = account
-            self.unavailable = None
-
     def spending(self) -> Spending:
         """Return the account, including what waits in memory."""
-        return self._account_with_pending().ledger.spending()
+        return self._account_with_pending().spending()
 
     def drop(self, reason: str, count: int = 1, detail: object = "") -> None:
         """Count a loss, if any; log each reason once, without any value."""

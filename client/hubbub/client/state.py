@@ -21,14 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hubbub.client.encoder import SECRET_BYTES, PermanentResponse
-from hubbub.client.ledger import (
-    Account,
-    AnswerKey,
-    CachedResponse,
-    ClientLedger,
-    LastPeriod,
-    LedgerRow,
-)
+from hubbub.client.ledger import Account, AnswerKey, CachedResponse, LastPeriod, LedgerRow
 from hubbub.client.outbox import (
     CONSEQUENCE,
     DATABASE,
@@ -194,8 +187,6 @@ def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
         for metric in registry.values()
         if (found := stored.get((metric.name, metric.version))) and found[0] != _definition(metric)
     )
-    ledger = ClientLedger(registry, rows, restores, unusable, revealing)
-
     memory = {
         name: CachedResponse(
             AnswerKey(name, version, answer),
@@ -213,7 +204,15 @@ def load_account(connection: sqlite3.Connection, registry: Registry) -> Account:
             "SELECT * FROM periods"
         )
     }
-    return Account(registry, ledger, memory, periods, unusable)
+    return Account(
+        registry,
+        rows,
+        memory,
+        periods,
+        restores=restores,
+        unusable=unusable,
+        revealing=revealing,
+    )
 
 
 def save_account(
@@ -224,7 +223,7 @@ def save_account(
     answers: Iterable[AnswerKey],
 ) -> None:
     """Store where an account differs from the stored one: some answers' rows, memory, periods."""
-    rows = [account.ledger.row(answer) for answer in answers]
+    rows = [account.row(answer) for answer in answers]
     connection.executemany(
         "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)",
         [(*row.answer, *row[1:]) for row in rows],

@@ -267,7 +267,7 @@ class BaseTelemetry:
             return self._recorder.spending()
         from hubbub.client.state import read_account
 
-        return read_account(self._folder, self._registry).ledger.spending()
+        return read_account(self._folder, self._registry).spending()
 
     def explain(self) -> str:
         """Return in words what is asked, what it can reveal, and what has been spent."""

@@ -156,7 +156,7 @@ class DiskClient:
         return Outcome(result, self._numbers[answer])
 
     def spending(self) -> Spending:
-        return read_account(self._folder, self.registry).ledger.spending()
+        return read_account(self._folder, self.registry).spending()
 
     def _next_process(self) -> Process:
         if not self._processes:

@@ -318,10 +318,7 @@ def test_shown_values_stay_shown_when_max_values_is_lowered(tmp_path):
     after.store(START, "theme", "red")
     without = Process(tmp_path, make_registry(THEME._replace(name="other", max_values=1)))
     for process in (before, after, without):
-        assert (
-            read_account(tmp_path, process.registry).ledger.spending().epsilon_any_history
-            == math.inf
-        )
+        assert read_account(tmp_path, process.registry).spending().epsilon_any_history == math.inf
 
 
 def test_where_no_second_value_was_ever_reported_any_history_is_bounded(tmp_path):
@@ -329,9 +326,9 @@ def test_where_no_second_value_was_ever_reported_any_history_is_bounded(tmp_path
     for colour in ("red", "green", "red"):
         alone.store(START, "theme", colour)
     raised = make_registry(THEME._replace(max_values=2))
-    (spending,) = read_account(tmp_path, raised).ledger.spending().metrics
+    (spending,) = read_account(tmp_path, raised).spending().metrics
     assert spending.reports == 3
     assert spending.epsilon_any_history == spending.epsilon < math.inf
     later = Process(tmp_path, raised)
     later.store(START, "theme", "red")
-    assert read_account(tmp_path, raised).ledger.spending().epsilon_any_history == math.inf
+    assert read_account(tmp_path, raised).spending().epsilon_any_history == math.inf

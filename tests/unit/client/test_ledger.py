@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from factories import make_metric, make_params, make_registry
 from hubbub.client import Registry
-from hubbub.client.ledger import AnswerKey, ClientLedger, LedgerRow, Verdict
+from hubbub.client.ledger import Account, AnswerKey, LedgerRow, Verdict
 
 HOMEPAGE = make_metric()
 REPORT, PERMANENT = HOMEPAGE.epsilon_report, HOMEPAGE.epsilon_permanent
@@ -18,7 +18,7 @@ def key(number: int, metric: str = "homepage", version: int = 1) -> AnswerKey:
     return AnswerKey(metric, version, number.to_bytes(16, "little"))
 
 
-def enter(ledger: ClientLedger, *answers: AnswerKey) -> None:
+def enter(ledger: Account, *answers: AnswerKey) -> None:
     """Report answers that there is room for."""
     for answer in answers:
         answered = bool(ledger.count(answer.metric, answer.version))
@@ -26,8 +26,8 @@ def enter(ledger: ClientLedger, *answers: AnswerKey) -> None:
         ledger.add(answer, answered=answered)
 
 
-def filled(registry: Registry, *answers: AnswerKey) -> ClientLedger:
-    ledger = ClientLedger(registry)
+def filled(registry: Registry, *answers: AnswerKey) -> Account:
+    ledger = Account(registry)
     enter(ledger, *answers)
     return ledger
 
@@ -39,7 +39,7 @@ def bought(
 
 
 def test_reports_of_one_value_cost_at_most_its_permanent_epsilon():
-    ledger = ClientLedger(make_registry())
+    ledger = Account(make_registry())
     spent, committed = [], []
     for _ in range(5):
         enter(ledger, key(1))
@@ -97,7 +97,7 @@ def test_rows_carry_the_account_to_the_next_start():
     answers = [key(1), key(1), key(2)]
     ledger = filled(registry, *answers)
     rows = [ledger.row(answer) for answer in set(answers)]
-    again = ClientLedger(registry, rows, restores=2, revealing=ledger.revealing)
+    again = Account(registry, rows, restores=2, revealing=ledger.revealing)
     assert again.spending() == ledger.spending()._replace(restores=2)
     assert again.judge(key(3), answered=True) == STALE
 
@@ -106,6 +106,6 @@ def test_prices_stay_as_they_were_when_answers_were_bought():
     """Another f under the same version makes the metric unusable, and the past no cheaper."""
     rows = [filled(make_registry(), key(1)).row(key(1))]
     cheap = make_registry(make_metric(params=make_params(f=0.95)))
-    ledger = ClientLedger(cheap, rows, unusable={"homepage"})
+    ledger = Account(cheap, rows, unusable={"homepage"})
     assert ledger.spending().committed == pytest.approx(PERMANENT)
     assert ledger.spending().epsilon == pytest.approx(REPORT)

@@ -21,14 +21,7 @@ from factories import (
     registry_toml,
 )
 from hubbub.client import StateError
-from hubbub.client.ledger import (
-    ALREADY_REPORTED,
-    Account,
-    AnswerKey,
-    ClientLedger,
-    LedgerRow,
-    Verdict,
-)
+from hubbub.client.ledger import ALREADY_REPORTED, Account, AnswerKey, LedgerRow, Verdict
 from hubbub.client.outbox import Outbox, spool
 from hubbub.client.state import delete_state, erase, open_state, save_account
 from hubbub.protocol import ForgottenError, UnavailableError
@@ -48,15 +41,15 @@ def secret_of(folder: Path) -> bytes:
     return open_state(folder, REGISTRY).secret
 
 
-def ledger_of(folder: Path) -> ClientLedger:
-    return open_state(folder, REGISTRY).account.ledger
+def ledger_of(folder: Path) -> Account:
+    return open_state(folder, REGISTRY).account
 
 
 def spend_something(folder: Path) -> None:
     with closing(Outbox(folder, APPLICATION)) as outbox, outbox.transaction() as connection:
         answer = AnswerKey("homepage", 1, bytes(16))
         row = LedgerRow(answer, 3, HOMEPAGE.epsilon_report, HOMEPAGE.price, changed=False)
-        account = Account(REGISTRY, ClientLedger(REGISTRY, [row]))
+        account = Account(REGISTRY, [row])
         save_account(connection, REGISTRY, Account(REGISTRY), account, [answer])
 
 
@@ -222,20 +215,20 @@ def test_one_time_metric_of_a_restored_backup_counts_as_reported(tmp_path):
     open_state(tmp_path / "original", ONCE)
     shutil.copytree(tmp_path / "original", tmp_path / "copy")
     account = open_state(tmp_path / "copy", ONCE).account
-    assert account.ledger.spending().restores == 1
-    verdict = account.ledger.judge(AnswerKey("once", 1, b"value"), answered=False)
+    assert account.spending().restores == 1
+    verdict = account.judge(AnswerKey("once", 1, b"value"), answered=False)
     assert verdict == (Verdict.REFUSED, ALREADY_REPORTED)
     again = open_state(tmp_path / "copy", ONCE).account
-    assert again.ledger.spending().restores == 1
+    assert again.spending().restores == 1
     original = open_state(tmp_path / "original", ONCE).account
-    assert original.ledger.spending().restores == 0
-    assert original.ledger.judge(AnswerKey("once", 1, b"value"), answered=False)[0] is Verdict.NEW
+    assert original.spending().restores == 0
+    assert original.judge(AnswerKey("once", 1, b"value"), answered=False)[0] is Verdict.NEW
 
 
 def test_directory_that_is_renamed_is_no_copy(tmp_path):
     open_state(tmp_path / "old", ONCE)
     (tmp_path / "old").rename(tmp_path / "new")
-    assert open_state(tmp_path / "new", ONCE).account.ledger.spending().restores == 0
+    assert open_state(tmp_path / "new", ONCE).account.spending().restores == 0
 
 
 def test_cloned_machine_is_noticed(tmp_path, monkeypatch):
@@ -244,7 +237,7 @@ def test_cloned_machine_is_noticed(tmp_path, monkeypatch):
     machine.write_text("one")
     open_state(tmp_path / "state", ONCE)
     machine.write_text("another")
-    assert open_state(tmp_path / "state", ONCE).account.ledger.spending().restores == 1
+    assert open_state(tmp_path / "state", ONCE).account.spending().restores == 1
 
 
 @pytest.mark.parametrize("missing", ["link", "fsync of a directory"])

@@ -8,7 +8,7 @@ from hypothesis import assume, given, strategies as st
 from scipy import stats
 
 from factories import make_metric, make_params, make_registry
-from hubbub.client.ledger import AnswerKey, ClientLedger, Verdict
+from hubbub.client.ledger import Account, AnswerKey, Verdict
 from hubbub.planning import (
     LifetimeBudget,
     PlanAssumptions,
@@ -71,7 +71,7 @@ def with_periods(metric: Metric, days: int, most: int = 10_000) -> Metric:
 
 def account(metric: Metric, answers: list[int]) -> float:
     """Return what the client's account counts for one report of each of these answers."""
-    ledger = ClientLedger(make_registry(metric))
+    ledger = Account(make_registry(metric))
     for n, answer in enumerate(answers):
         key = AnswerKey(metric.name, metric.version, answer.to_bytes(8, "little"))
         ledger.add(key, answered=n > 0)
@@ -185,7 +185,7 @@ def test_bounds_over_histories_come_with_their_reason(metric, theorem):
 
 def changed_answers(registry: Registry, name: str) -> int:
     """Return how many changed answers of a metric the client's account admits."""
-    ledger, metric = ClientLedger(registry), registry[name]
+    ledger, metric = Account(registry), registry[name]
     for n in range(1000):
         key = AnswerKey(name, metric.version, n.to_bytes(8, "little"))
         verdict, _ = ledger.judge(key, answered=n > 0)
