@@ -169,22 +169,3 @@ threading.Thread(target=asyncio.run, args=(main(),)).start()
     with scripted_server() as server:
         assert App(tmp_path, server.url).run(script).output == ["None", "True"]
     assert len(server.reports) == 3
-
-
-@in_loop
-async def test_consent_may_be_given_and_withdrawn_in_the_loop(tmp_path):
-    with scripted_server() as server:
-        async with AsyncTelemetry(
-            make_registry(), server.url, tmp_path, consent=False
-        ) as telemetry:
-            telemetry.set_consent(True)
-            record(telemetry, 2)
-            assert await telemetry.flush()
-            telemetry.set_consent(False)
-            record(telemetry, 3)
-            await until(lambda: telemetry.status().dropped.get("disabled") == 3)
-            telemetry.set_consent(True)
-            record(telemetry, 1)
-            assert await telemetry.flush()
-            assert "epsilon" in await telemetry.forget()
-    assert len(server.reports) == 3

@@ -1,6 +1,5 @@
 """Trouble on the client's machine: nothing spins, blocks, vanishes uncounted or is sent twice."""
 
-import asyncio
 import sqlite3
 import threading
 import time
@@ -8,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from factories import make_metric, make_params, make_registry
+from factories import make_metric, make_registry
 from http_servers import Answer, scripted_server
-from hubbub.client import AsyncTelemetry, Registry, StateError, Telemetry
+from hubbub.client import Registry, StateError, Telemetry
 from service.apps import NOWHERE, App, contents_by_id, held_database
 from service.posting import wait_until
 
@@ -80,27 +79,6 @@ def test_record_and_status_wait_for_no_transaction(tmp_path):
             time.sleep(0.02)
     telemetry.close(0)
     assert longest < UNHURT
-
-
-def test_event_loop_waits_for_no_transaction(tmp_path):
-    async def app() -> float:
-        longest = 0.0
-        async with AsyncTelemetry(make_registry(), NOWHERE, tmp_path) as telemetry:
-            telemetry.record("homepage", "x")
-            await telemetry.flush(0.3)
-            with held_database(tmp_path):
-                end = time.monotonic() + HELD_SECONDS
-                while time.monotonic() < end:
-                    start = time.monotonic()
-                    telemetry.record("hompage", "x")
-                    telemetry.record("homepage", "x")
-                    telemetry.status()
-                    await asyncio.sleep(0.02)
-                    longest = max(longest, time.monotonic() - start)
-            await telemetry.close(0)
-        return longest
-
-    assert asyncio.run(app()) < UNHURT
 
 
 ASYNC_FORKS = """
@@ -219,20 +197,6 @@ print(telemetry.status().disabled, dict(telemetry.status().dropped), flush=True)
     assert line.strip().endswith("{'disabled': 5}")
     assert len(server.reports) == 1
     assert list(app.state.iterdir()) == []
-
-
-def test_wide_reports_arrive_in_batches_that_a_collector_takes(tmp_path):
-    """6,000 reports of k = 1024 are 1.3 MB; a collector takes 1 MiB after decompression."""
-    registry = make_registry(make_metric(params=make_params(k=1024)))
-
-    with scripted_server() as server:
-        telemetry = Telemetry(registry, server.url, tmp_path, batch_size=6_000)
-        for _ in range(6_000):
-            telemetry.record("homepage", "x")
-        assert telemetry.flush(60)
-        telemetry.close()
-    assert len(server.reports) == 6_000
-    assert len(server.received) > 1
 
 
 def test_recordings_while_a_fork_closes_the_state_are_kept(tmp_path):

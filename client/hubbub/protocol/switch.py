@@ -8,7 +8,6 @@ least rate that is given for it, so no document turns anything on or up.
 from __future__ import annotations
 
 import base64
-import binascii
 import datetime as dt
 import json
 import os
@@ -285,7 +284,4 @@ def _format_key(purpose: str, key: bytes) -> str:
 
 
 def _decoded(text: str) -> bytes:
-    try:
-        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except binascii.Error as error:  # impossible for the lengths that are asked for
-        raise SwitchError("switch: its signature can't be read") from error
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

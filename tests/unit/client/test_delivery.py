@@ -403,18 +403,6 @@ def test_clock_that_was_set_back_does_not_put_off_a_batch(desk):
     assert desk.batch()
 
 
-def test_named_reports_are_dropped_and_the_others_sent_under_the_same_id(desk):
-    desk.spool(1, 2, 3, 4, 5)
-    first = desk.batch()
-    numbers = numbers_in(first)
-    assert desk.settle(first, refused(1, 3)) == {REFUSED: 2}
-    second = desk.batch()
-    assert numbers_in(second) == [numbers[0], numbers[2], numbers[4]]
-    assert id_in(second) == id_in(first)
-    assert desk.settle(second, DELIVERED) == {"delivered": 3}
-    assert desk.outbox.waiting() == 0
-
-
 def test_report_that_is_named_twice_counts_once(desk):
     desk.spool(1, 2, 3, 4, 5)
     assert desk.answer(refused(1, 1, 1)) == {REFUSED: 1}

@@ -90,15 +90,6 @@ def test_batch_that_would_be_too_large_for_a_collector_is_split(tmp_path):
     assert sorted(numbers) == list(range(6_000))
 
 
-def test_batch_that_is_put_back_is_byte_for_byte_the_same(tmp_path):
-    with opened(tmp_path) as outbox:
-        put(tmp_path, 1, 2, 3)
-        first = must_hold(outbox)
-        outbox.settle(first)
-    with opened(tmp_path) as outbox_of_the_next_run:
-        assert must_hold(outbox_of_the_next_run) == first._replace(is_new=False)
-
-
 def test_id_stays_if_another_process_has_sent_the_batch_meanwhile(tmp_path):
     with opened(tmp_path) as slow, opened(tmp_path) as quick:
         put(tmp_path, 1)

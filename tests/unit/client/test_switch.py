@@ -205,12 +205,6 @@ def test_metric_that_is_off_is_neither_recorded_nor_charged(client):
     assert client.sent() == ["theme"]
 
 
-def test_preview_says_that_it_would_not_be_sent(client):
-    client.fetch(file(Rate("homepage", None, 0.0)))
-    _, decision = client.recorder.preview("homepage", "a")
-    assert decision.refusal == SWITCHED_OFF
-
-
 def test_waiting_reports_are_dropped_and_counted(client):
     client.record("homepage")
     client.record("theme")
@@ -294,15 +288,6 @@ def test_it_is_asked_for_once_a_day_after_the_collector_has_answered(client):
     assert hours == [0, 24, 48, 72, 96]
 
 
-def test_failed_attempts_to_deliver_ask_for_nothing(client):
-    client.record("homepage")
-    for outcome in (Outcome.RETRY, Outcome.RETRY):
-        step = client.next()
-        client.settle(step, outcome)
-        client.now += 600
-    assert isinstance(client.next(), LeasedBatch)
-
-
 def test_client_of_which_all_is_off_asks_a_day_later_when_it_would_have_sent(client, monkeypatch):
     client.fetch(file(*(Rate(name, None, 0.0) for name in NAMES)))
     for seconds, asks in ((DAY - 1, False), (DAY, True)):
@@ -323,20 +308,6 @@ def test_clock_that_was_set_back_does_not_put_it_off(client):
     client.fetch(file(Rate("homepage", None, 0.0)))
     client.record("homepage")
     assert client.sent() == []
-
-
-def test_older_signed_file_replaces_no_later_one(tmp_path):
-    client = Client(tmp_path, key="a key")
-    with closing(client.outbox):
-        assert client.fetch(file(Rate("homepage", None, 0.0), issued="2026-11-27T09:30:00Z"))
-        client.now += DAY
-        assert not client.fetch(file(issued="2026-11-27T09:29:59Z"))
-        client.record("homepage")
-        assert client.sent() == []
-        client.now += DAY
-        assert client.fetch(file(issued="2026-11-28T00:00:00Z"))
-        client.record("homepage")
-        assert client.sent() == ["homepage"]
 
 
 def test_the_time_of_an_unsigned_file_is_ignored(client):

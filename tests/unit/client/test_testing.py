@@ -185,14 +185,3 @@ def test_double_for_asyncio_delivers_at_once_and_is_closed_at_the_end():
         assert telemetry.status().dropped == {"closed": 1}
 
     run(app())
-
-
-def test_double_for_asyncio_forgets():
-    async def app():
-        async with AsyncRecordingTelemetry(REGISTRY) as telemetry:
-            telemetry.record("homepage", "a")
-            assert "(epsilon 2.04)" in await telemetry.forget()
-            assert telemetry.ledger().metrics == ()
-            assert telemetry.values("homepage") == ["a"]
-
-    run(app())
