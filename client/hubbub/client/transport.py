@@ -183,8 +183,8 @@ def failure(error: BaseException, now: float) -> Answer:
     if is_name:
         kind, detail = "DNS", system or "the host's name can't be looked up"
     elif isinstance(cause, ssl.SSLError):
-        kind, detail = "TLS", (cause.reason or "the encrypted connection failed")
-        detail = detail.replace("_", " ").lower()
+        known = getattr(cause, "reason", None) or "the encrypted connection failed"
+        kind, detail = "TLS", known.replace("_", " ").lower()
         if why := getattr(cause, "verify_message", None):
             detail = f"the certificate can't be trusted: {why}"
     elif isinstance(cause, TimeoutError):
