@@ -79,9 +79,12 @@ from hubbub.inference.comparison import (
 from hubbub.inference.counts import (
     BitEstimates as BitEstimates,
     DecodingParams as DecodingParams,
+    PackedReports as PackedReports,
+    ReportBlock as ReportBlock,
     check_whole as check_whole,
     count_records as count_records,
     estimate_bits as estimate_bits,
+    pack as pack,
     variance_of_one as variance_of_one,
 )
 from hubbub.inference.decoding import (
@@ -119,21 +122,19 @@ from hubbub.inference.joint.table import (
     residuals as residuals,
     shrunk_cells as shrunk_cells,
 )
-from hubbub.inference.likelihood.choice import (
+from hubbub.inference.likelihood.decoding import (
     FEW_DECIDE as FEW_DECIDE,
     NO_SHARE as NO_SHARE,
     TOO_LITTLE as TOO_LITTLE,
     Choice as Choice,
+    Likelihood as Likelihood,
     Method as Method,
+    decode_reports as decode_reports,
     expected_seconds as expected_seconds,
+    fit_reports as fit_reports,
     is_worthwhile as is_worthwhile,
     lower_error as lower_error,
     variance_gain as variance_gain,
-)
-from hubbub.inference.likelihood.decoding import (
-    Likelihood as Likelihood,
-    decode_reports as decode_reports,
-    fit_reports as fit_reports,
 )
 from hubbub.inference.likelihood.inference import (
     EXACT_FROM_Z as EXACT_FROM_Z,
@@ -199,16 +200,7 @@ from hubbub.inference.open_strings.steps import (
     offset_words as offset_words,
     step_reports as step_reports,
 )
-from hubbub.inference.packed import (
-    PackedReports as PackedReports,
-    ReportBlock as ReportBlock,
-    pack as pack,
-)
 from hubbub.inference.parallel import cores as cores, one_thread as one_thread
-from hubbub.inference.quadratic import (
-    best_of_quadratic as best_of_quadratic,
-    best_without as best_without,
-)
 from hubbub.inference.ratios import (
     Ratios as Ratios,
     bit_ratios as bit_ratios,
@@ -231,6 +223,8 @@ from hubbub.inference.regression.model import (
     Effects as Effects,
     Fit as Fit,
     ModelTerms as ModelTerms,
+    best_of_quadratic as best_of_quadratic,
+    best_without as best_without,
     estimate_excess_variance as estimate_excess_variance,
     fit_members as fit_members,
     fit_selected as fit_selected,

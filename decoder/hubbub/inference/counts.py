@@ -1,35 +1,46 @@
-"""Counts of reports -> unbiased bit frequencies.
+"""Records of reports -> counts -> unbiased bit frequencies; or whole reports, sorted by cohort.
 
 Each reported bit is a coin with bias q* if the true bit is set and p* if not, so the observed rate
 is a straight line in the true rate; `estimate_bits` inverts that line and carries its noise. How
 records are counted is the protocol's (`hubbub.protocol.records`), as stores keep counts, too.
+
+The likelihood needs whole reports again and again, cohort by cohort, so `pack` keeps them with bits
+still packed. Equal reports are one row with their number: of 8 bits a million reports are a few
+thousand rows. Invariant: rows and blocks depend on the reports alone, not on the order in which a
+store yields them, so that sums over them come out the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from hubbub.inference.arrays import FloatArray
+from hubbub.inference.arrays import ByteArray, FloatArray, IntArray
 from hubbub.inference.errors import UndecodableError
 from hubbub.protocol import (
+    COHORT_BYTES,
     CohortCounts,
     ParameterError,
     RapporParams,
     RecordsError,
     empty_counts,
+    record_width,
     records as _protocol,
 )
 
 __all__ = [
     "BitEstimates",
     "CohortCounts",
+    "PackedReports",
+    "ReportBlock",
     "check_whole",
     "count_records",
     "empty_counts",
     "estimate_bits",
+    "pack",
     "variance_of_one",
 ]
 
@@ -128,6 +139,65 @@ def variance_of_one(rate: FloatArray, params: RapporParams) -> FloatArray:
     slope = params.q_star - params.p_star
     reported = params.p_star + slope * np.clip(rate, 0.0, 1.0)
     return np.asarray(reported * (1 - reported) / slope**2)
+
+
+class ReportBlock(NamedTuple):
+    """Some reports of one cohort."""
+
+    cohort: int
+    bits: ByteArray  # shape (n, k / 8)
+    weights: FloatArray  # shape (n,); how many equal reports each row stands for
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedReports:
+    """All reports of a metric; see `pack`."""
+
+    params: RapporParams
+    starts: IntArray  # shape (m + 1,); cohort c has the rows from starts[c] to starts[c + 1]
+    bits: ByteArray  # shape (n, k / 8)
+    copies: FloatArray  # shape (n,); reports behind each row
+    total: int  # reports in all
+
+    @property
+    def by_cohort(self) -> FloatArray:
+        """Number of reports of each cohort, shape (m,)."""
+        return np.diff(np.concatenate([[0.0], np.cumsum(self.copies)])[self.starts])
+
+    def blocks(self, rows: int) -> Iterator[ReportBlock]:
+        """Yield all reports, cohort by cohort, at most so many rows at a time."""
+        for cohort in range(self.params.m):
+            stop = int(self.starts[cohort + 1])
+            for first in range(int(self.starts[cohort]), stop, rows):
+                some = slice(first, min(first + rows, stop))
+                yield ReportBlock(cohort, self.bits[some], self.copies[some])
+
+
+def pack(chunks: Iterable[bytes | memoryview], params: RapporParams) -> PackedReports:
+    """Pack chunks of stored records: the cohort in two little-endian bytes, then k/8 of bits.
+
+    Raises `UndecodableError` if they aren't whole records of these parameters.
+    """
+    records = b"".join(chunks)
+    check_whole(records, params)
+    table = np.frombuffer(records, dtype=np.uint8).reshape(-1, record_width(params.k))
+    cohorts = table[:, :COHORT_BYTES].copy().view("<u2").ravel()
+    if len(cohorts) and cohorts.max() >= params.m:
+        raise UndecodableError(f"record with cohort {cohorts.max()}: must be below m = {params.m}")
+    bits = table[np.argsort(cohorts, kind="stable"), COHORT_BYTES:]
+    ends = np.cumsum(np.bincount(cohorts, minlength=params.m))
+    rows, copies = [], []
+    for own in np.split(bits, ends[:-1]):
+        words = np.zeros((len(own), -(-own.shape[1] // 8) * 8), dtype=np.uint8)
+        words[:, : own.shape[1]] = own
+        ordered = own[np.lexsort(words.view(np.uint64).T)]
+        differs = np.ones(len(own), dtype=np.bool_)
+        differs[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+        rows.append(ordered[differs])
+        copies.append(np.diff(np.flatnonzero(differs), append=len(own)))
+    starts = np.concatenate([[0], np.cumsum([len(own) for own in rows])])
+    of_rows = np.concatenate(copies).astype(np.float64)
+    return PackedReports(params, starts, np.concatenate(rows), of_rows, len(table))
 
 
 # The protocol's most bits and cohorts, and twice its hashes, which only counts can have.

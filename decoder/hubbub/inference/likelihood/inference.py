@@ -35,6 +35,7 @@ import numpy as np
 
 from hubbub.inference.arrays import FloatArray, IntArray, PositionArray, RealArray
 from hubbub.inference.candidates import Candidates, distinct_positions
+from hubbub.inference.counts import ReportBlock
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.mixture import (
     Crossings,
@@ -50,8 +51,7 @@ from hubbub.inference.likelihood.mixture import (
     ratio_rows,
     sums_by_cohort,
 )
-from hubbub.inference.packed import ReportBlock
-from hubbub.inference.quadratic import best_without
+from hubbub.inference.regression.model import best_without
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.protocol import RapporParams
 

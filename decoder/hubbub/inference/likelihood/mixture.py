@@ -48,10 +48,10 @@ from hubbub.inference.arrays import (
     RealArray,
 )
 from hubbub.inference.candidates import distinct_positions
+from hubbub.inference.counts import PackedReports, ReportBlock
 from hubbub.inference.errors import UndecodableError
-from hubbub.inference.packed import PackedReports, ReportBlock
 from hubbub.inference.parallel import cores, one_thread
-from hubbub.inference.quadratic import best_of_quadratic
+from hubbub.inference.regression.model import best_of_quadratic
 from hubbub.protocol import RapporParams
 
 # A block's 2 MB of doubles suit a core's cache, within rows that make matrix work worthwhile.

@@ -29,10 +29,10 @@ from scipy import linalg, sparse, special
 from hubbub.inference.arrays import FloatArray, IntArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.counts import BitEstimates
-from hubbub.inference.quadratic import best_of_quadratic
 from hubbub.inference.regression.model import (
     UNDETERMINED,
     Fit,
+    best_of_quadratic,
     known_by_row,
     product,
     reports_by_row,

@@ -37,12 +37,11 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatri
 from hubbub.inference.candidates import Candidates, Design, distinct_positions, hashed, make_design
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.inference.categories.shares import estimate_categories, instantaneous_variance
-from hubbub.inference.counts import CohortCounts, estimate_bits
+from hubbub.inference.counts import CohortCounts, PackedReports, estimate_bits
 from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.mixture import ReportMixture
 from hubbub.inference.numbers import NumberDecoding, decode_numbers, estimate_numbers
-from hubbub.inference.packed import PackedReports
 from hubbub.inference.regression.estimates import drawing, without_drawing
 from hubbub.inference.regression.model import fit_selected
 from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports
