@@ -12,7 +12,7 @@ from engine_storage import (
     check_vanished_object,
     running_s3,
 )
-from hubbub.decoder.engines import Engine, LocalEngine, open_engine
+from hubbub.decoder.engines import Engine, LocalEngine, open_dask
 from hubbub.protocol import Records
 from hubbub.storage import read_records, resolve, write_records
 from service.faults import kill
@@ -32,7 +32,7 @@ def dask() -> Iterator[Engine]:
     """One worker, so that it is known who does the first task."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hubbub.decoder.engines.cores", lambda: 1)
-        with open_engine("dask") as engine:
+        with open_dask() as engine:
             yield engine
 
 

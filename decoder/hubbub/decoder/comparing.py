@@ -13,11 +13,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
 
-from hubbub.decoder.engines import open_engine
-from hubbub.decoder.options import STORE, DecodeOptions, described
+from hubbub.decoder.engines import open_dask
+from hubbub.decoder.options import LOCAL, STORE, DecodeOptions, described
 from hubbub.decoder.pipeline import (
     check_dimensions,
     check_type,
@@ -163,7 +164,7 @@ def compare(
     sources, unmatched = _matched(metric, *sources)
     from hubbub.inference import Groups, ReportGroup, sample_ratio  # noqa: PLC0415 - see `cli`
 
-    with open_engine(decode.engine, decode.master) as engine:
+    with nullcontext() if decode.engine == LOCAL else open_dask(decode.master) as engine:
         lists = decoder.read_candidates(metric, decode)
         for note in lists.notes:
             observer.note(note)

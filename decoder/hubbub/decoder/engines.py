@@ -3,7 +3,7 @@
 A task is some row groups of one file, so it never spans days; its counts add up. Invariants: each
 row of the planned files is in exactly one task, and an export's files never change.
 
-    with open_engine("dask", "tcp://host:8786") as engine:
+    with open_dask("tcp://host:8786") as engine:
         for counts in engine.map(count_task, params, tasks):
             total += counts
 
@@ -42,13 +42,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hubbub.decoder.options import ENGINES, LOCAL
+from hubbub.decoder.options import LOCAL
 from hubbub.inference import AnomalyDetector, DecoderError, cores
 from hubbub.protocol import (
     Columns,
     KeptCounts,
-    Option,
-    OptionError,
     RapporParams,
     keep_columns,
     keep_none,
@@ -128,25 +126,6 @@ class LocalEngine:
                 yield under_way.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def open_engine(name: str = LOCAL, master: str | None = None) -> Iterator[Engine]:
-    """Start an engine, or connect to one; stop it, or disconnect, at the end.
-
-    `master` is the address of a Dask scheduler; None: workers of this machine. Raises `OptionError`
-    for an engine that isn't there, `EngineError` if it can't be started or reached, or isn't
-    installed.
-    """
-    if name not in ENGINES:
-        raise OptionError(Option("engine", name), f": must be one of {', '.join(ENGINES)}.")
-    if name != LOCAL:
-        with open_dask(master) as dask:
-            yield dask
-        return
-    if master is not None:
-        raise OptionError(Option("master", master), " belongs to ", Option("engine", "dask"), ".")
-    yield LocalEngine()
 
 
 _PATIENCE = 60.0
@@ -263,7 +242,7 @@ def _own_version() -> str:
 
 
 @contextmanager
-def open_dask(master: str | None) -> Iterator[DaskEngine]:
+def open_dask(master: str | None = None) -> Iterator[DaskEngine]:
     """Connect to a scheduler, or start workers on this machine; disconnect, or stop them."""
     try:
         dask, distributed = map(importlib.import_module, ("dask", "distributed"))

@@ -240,6 +240,7 @@ def _check_values(options: DecodeOptions) -> None:
         ("method", options.method, METHODS),
         ("correction", options.correction, CORRECTIONS),
         ("estimand", options.estimand, ESTIMANDS),
+        ("engine", options.engine, ENGINES),
     ):
         if value not in allowed:
             choices = ", ".join(repr(each) for each in allowed)

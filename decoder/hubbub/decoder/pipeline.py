@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from hubbub.decoder.candidates import ODD_FORMS, CandidateLists, candidate_sources
-from hubbub.decoder.engines import open_engine
+from hubbub.decoder.engines import open_dask
 from hubbub.decoder.options import (
     BY_DAY,
+    LOCAL,
     DecodeOptions,
     FilePath,
     MoreOptions,
@@ -204,7 +205,7 @@ def decode(
     decoder = decoder_of(metric)
     check_type(decoder, metric, options)
     check_dimensions(metric, options)
-    with open_engine(options.engine, options.master) as engine:
+    with nullcontext() if options.engine == LOCAL else open_dask(options.master) as engine:
         # Mistakes in lists are found sooner than those in reports.
         lists = decoder.read_candidates(metric, options)
         for note in lists.notes:

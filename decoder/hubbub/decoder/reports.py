@@ -478,7 +478,7 @@ def slice_sizes(source: StoredReports, metric: Metric) -> SliceSizes:
 def count(
     source: Source,
     metric: Metric,
-    engine: Engine,
+    engine: Engine | None,
     *,
     by_day: bool = False,
     min_reports: int = 1,

@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from evaluation.studies.cases import StringsCase, zipf
 from evaluation.ways.way import Done, Job
 from factories import make_metric, make_params
 from hubbub.decoder.candidates import read_list
-from hubbub.decoder.engines import open_engine
+from hubbub.decoder.engines import open_dask
 from hubbub.decoder.options import ENGINES, LOCAL
 from hubbub.decoder.reports import StoredReports, load_reports
 from hubbub.inference import AnomalyDetector, Decoding, decode
@@ -59,7 +60,7 @@ def _write_random(folder: Path, reports: int) -> None:
 
 
 def _count(way: str, folder: Path, begin: Begin) -> Done:
-    with open_engine(way) as engine:
+    with nullcontext() if way == LOCAL else open_dask() as engine:
         begin()
         detector = AnomalyDetector(COUNTED)
         loading = load_reports(

@@ -24,7 +24,7 @@ from hubbub.decoder.engines import (
     LocalEngine,
     count_task,
     count_tasks,
-    open_engine,
+    open_dask,
     plan_tasks,
 )
 from hubbub.decoder.reports import Counting, StoredReports, load_reports
@@ -38,8 +38,7 @@ from stored_metrics import WAYS, Stored, numbers_of
 @pytest.fixture(scope="module")
 def dask_of_module() -> Iterator[DaskEngine]:
     """Start workers once for these tests: idle ones take time of all others."""
-    with open_engine("dask") as engine:
-        assert isinstance(engine, DaskEngine)
+    with open_dask() as engine:
         yield engine
 
 
@@ -131,7 +130,7 @@ def test_task_whose_worker_is_killed_is_done_again(dask, tmp_path):
 @pytest.mark.long
 def test_task_that_kills_every_worker_is_an_error():
     """On workers of its own: one that is killed while it starts, on a busy machine, is gone."""
-    with open_engine("dask") as engine, pytest.raises(EngineError, match="KilledWorker"):
+    with open_dask() as engine, pytest.raises(EngineError, match="KilledWorker"):
         list(engine.map(die, None, [1]))
 
 
@@ -152,7 +151,7 @@ def test_workers_with_another_hubbub_are_named_with_both_versions(tmp_path):
     metadata.write_text("Metadata-Version: 2.1\nName: hubbub\nVersion: 9.9.9\n")
     with Cluster(tmp_path) as cluster:
         cluster.start_worker(tmp_path)
-        with pytest.raises(EngineError) as caught, open_engine("dask", cluster.master) as engine:
+        with pytest.raises(EngineError) as caught, open_dask(cluster.master) as engine:
             list(engine.map(scaled, 1, [1]))
     assert "has hubbub 9.9.9, but this side has hubbub" in str(caught.value)
 
@@ -160,7 +159,7 @@ def test_workers_with_another_hubbub_are_named_with_both_versions(tmp_path):
 def test_workers_that_are_lost_or_have_no_hubbub_are_an_error_in_the_end(tmp_path, monkeypatch):
     with Cluster(tmp_path) as cluster:
         first = cluster.start_worker()
-        with open_engine("dask", cluster.master) as engine:
+        with open_dask(cluster.master) as engine:
             assert list(engine.map(scaled, 2, [1])) == [2]
             # Only now: on a busy machine a worker takes longer to start.
             monkeypatch.setattr("hubbub.decoder.engines._PATIENCE", 3.0)
@@ -175,7 +174,7 @@ def test_workers_that_die_at_their_start_are_an_error(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\nif 'spawn_main' in ' '.join(sys.orig_argv):\n    os._exit(3)\n"
     )
-    program = "from hubbub.decoder.engines import open_engine\nwith open_engine('dask'): pass"
+    program = "from hubbub.decoder.engines import open_dask\nwith open_dask(): pass"
     environ = os.environ | {"PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
@@ -248,5 +247,5 @@ def test_dask_decodes_an_export_as_threads_do_a_database(tmp_path, dask, monkeyp
     metric, value, options = WAYS[what]
     stored = Stored(tmp_path, metric, value)
     export, expected = stored.export(), numbers_of(stored.decode(**options))
-    monkeypatch.setattr("hubbub.decoder.pipeline.open_engine", lambda *_: nullcontext(dask))
+    monkeypatch.setattr("hubbub.decoder.pipeline.open_dask", lambda *_: nullcontext(dask))
     assert numbers_of(stored.decode(export, engine="dask", **options)) == expected
