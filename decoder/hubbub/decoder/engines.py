@@ -35,7 +35,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -238,6 +237,8 @@ def _unpacked(packed: bytes) -> Callable[[Any], object]:
 
 
 def _own_version() -> str:
+    from importlib.metadata import version  # noqa: PLC0415 - takes long to import
+
     return f"hubbub {version('hubbub')}"
 
 

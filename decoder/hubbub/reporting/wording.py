@@ -15,7 +15,6 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -71,6 +70,8 @@ class Source:
 
 @cache
 def _versions() -> dict[str, str]:
+    from importlib.metadata import version  # noqa: PLC0415 - takes long to import
+
     return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
 
 
