@@ -28,6 +28,7 @@ from hubbub.planning.modes import MODE_COLUMNS, mode_figures
 from hubbub.planning.search import against_reports, reports_for
 from hubbub.protocol import counted
 from hubbub.reporting import (
+    Column,
     Estimates,
     Finding,
     Labels,
@@ -38,7 +39,6 @@ from hubbub.reporting import (
     Types,
     XYChart,
     as_lines,
-    columns_from,
     headings,
 )
 
@@ -71,13 +71,18 @@ def plan_estimates(
         if (schedule := plan.goal.schedule)
     }
     own = {key: type(value) for key, value in found.best.figures.items()}
+    types = {**_COLUMNS, **own, **(MODE_COLUMNS if modes else {})}
     findings = (*_findings(found, share, std_error), *goal.remarks(subject), *_linking(subject))
     curve = against_reports(found)
     best = [Line("The best parameters at these epsilons:\n", wraps=False)] if found.given else []
-    rows = [_finite(_row(plan, target) | modes.get(plan.name, {})) for plan in found.plans]
+    rows = [_row(plan, target) | modes.get(plan.name, {}) for plan in found.plans]
+    rows = [
+        {key: math.nan if value == math.inf else value for key, value in row.items()}
+        for row in rows
+    ]
     table = _modes_table(found, modes, goal.schedule) if goal.schedule else _table(found, target)
     return Estimates(
-        columns=columns_from({**_COLUMNS, **own, **(MODE_COLUMNS if modes else {})}, rows),
+        columns={name: Column(of, [row[name] for row in rows]) for name, of in types.items()},
         keys=("name",),
         findings=findings,
         metadata={
@@ -135,13 +140,6 @@ def _row(plan: Plan, target: float) -> dict[str, Any]:
         "reports_needed": plan.goal.reports_needed(plan.params, target),
         "std_error": plan.std_error,
         **plan.figures,
-    }
-
-
-def _finite(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        key: math.nan if isinstance(value, float) and math.isinf(value) else value
-        for key, value in row.items()
     }
 
 

@@ -17,9 +17,9 @@ from hubbub.reporting.charts import (
 )
 from hubbub.reporting.command_line import (
     STDOUT as STDOUT,
-    Count as Count,
     Day as Day,
     LazyGroup as LazyGroup,
+    Number as Number,
     WithHeadings as WithHeadings,
     atomic_write as atomic_write,
     cli_errors as cli_errors,
@@ -27,6 +27,7 @@ from hubbub.reporting.command_line import (
     pass_counter as pass_counter,
     progress_bar as progress_bar,
     refuse_place as refuse_place,
+    whole_number as whole_number,
 )
 from hubbub.reporting.comparison import (
     comparison_estimates as comparison_estimates,
@@ -46,7 +47,6 @@ from hubbub.reporting.estimates import (
     Types as Types,
     as_facts as as_facts,
     as_lines as as_lines,
-    columns_from as columns_from,
     headings as headings,
     table_of as table_of,
 )

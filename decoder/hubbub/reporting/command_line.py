@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import errno
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -129,30 +130,45 @@ class WithHeadings(click.Command):
                     formatter.write_dl(records)
 
 
-class Count(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
-    """A whole number such as 100000, 100_000 or 1e5, between two bounds, which are allowed."""
+class Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
+    """A number such as 1e6 or 250_000 between two bounds, which are outside; or also inf.
 
-    name = "number"
+    `whole`: only whole numbers, and the bounds are allowed.
+    """
 
-    def __init__(self, least: int, most: int = 10**12) -> None:
-        self._least, self._most = least, most
+    def __init__(
+        self, low: float, high: float, *, whole: bool = False, infinite: bool = False,
+        name: str = "number",
+    ) -> None:  # fmt: skip
+        self.name = name
+        self._low, self._high, self._whole, self._infinite = low, high, whole, infinite
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
+    ) -> float:
         """Return the number, or refuse it by name."""
+        if self._infinite and str(value) == "inf":
+            return math.inf
         try:
             number = float(str(value))
         except ValueError:
             self.fail(f"{value!r} is not a number", param, ctx)
-        if not self._least <= number <= self._most or not number.is_integer():
-            self.fail(
-                f"{value} must be a whole number of at least {self._least} and at most "
-                f"{self._most:g}",
-                param,
-                ctx,
-            )
-        return int(number)
+        if self._whole:
+            fits = self._low <= number <= self._high and number.is_integer()
+            expected = f"a whole number of at least {self._low} and at most {self._high:g}"
+        else:
+            fits, top = self._low < number < self._high, ""
+            if not math.isinf(self._high):
+                top = f" and below {self._high:g}"
+            expected = f"above {self._low:g}{top}"
+        if not fits:
+            self.fail(f"{value} must be {expected}", param, ctx)
+        return int(number) if self._whole else number
+
+
+def whole_number(least: int) -> Number:
+    """Return the type of a whole number such as 100000, 100_000 or 1e5."""
+    return Number(least, 1e12, whole=True)
 
 
 class Day(click.ParamType):  # type: ignore[type-arg]  # as above

@@ -317,11 +317,6 @@ def warnings_in(findings: Sequence[Finding]) -> tuple[str, ...]:
     )
 
 
-def columns_from(types: Types, rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
-    """Return rows, each a mapping, as typed columns."""
-    return {name: Column(of, [row[name] for row in rows]) for name, of in types.items()}
-
-
 def table_of(
     title: str,
     names: Sequence[tuple[str, ...]],

@@ -33,13 +33,13 @@ from hubbub.protocol import (
     StringType,
 )
 from hubbub.reporting import (
-    Count,
     WithHeadings,
     cli_errors,
     progress_bar,
     refuse_place,
     show,
     stdout_console,
+    whole_number,
 )
 from hubbub.simulations.experiment import Experiment, make_scenario, run_experiment
 from hubbub.simulations.population_sampler import ReportingPlan
@@ -232,11 +232,11 @@ def watch(output: Path, reports: int, seed: int) -> None:
     help="Instead of --population: a file with one client's value per line; - for standard input.",
 )
 @click.option(
-    "--unique", type=Count(1),
+    "--unique", type=whole_number(1),
     help="Number of distinct values in the population.  [default: 1,000; 10 for categories]",
 )  # fmt: skip
 @click.option(
-    "--reports", type=Count(1), default="1e6", show_default=True,
+    "--reports", type=whole_number(1), default="1e6", show_default=True,
     help="Number of honest clients; each reports once a day, or once per period.",
 )  # fmt: skip
 @click.option(
@@ -259,7 +259,10 @@ def watch(output: Path, reports: int, seed: int) -> None:
 @click.option("--p", type=float, show_default="0.0677", help="Chance of a 1 for a permanent 0.")
 @click.option("--q", type=float, show_default="0.5515", help="Chance of a 1 for a permanent 1.")
 @click.option(
-    "--candidates-extra", type=Count(0), show_default="0", help="Candidates that no client has."
+    "--candidates-extra",
+    type=whole_number(0),
+    show_default="0",
+    help="Candidates that no client has.",
 )
 @click.option(
     "--missing", type=click.FloatRange(0, 1), show_default="0.1; 1 for open strings",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hubbub.reporting import WithHeadings, cli_errors, only_files
+from hubbub.reporting import Number, WithHeadings, cli_errors, only_files
 
 if TYPE_CHECKING:
     from hubbub.planning.goals import Goal
@@ -30,31 +30,6 @@ _HEADINGS = {
     "What is promised": "alpha power max_bits",
 }
 _Command = TypeVar("_Command", bound=Callable[..., None])
-
-
-class _Number(click.ParamType):  # type: ignore[type-arg]  # a generic only in newer versions of click
-    """A number such as 1e6 or 250_000 between two bounds, which are outside; or also inf."""
-
-    def __init__(
-        self, low: float, high: float, *, name: str = "number", infinite: bool = False
-    ) -> None:
-        self.name = name
-        self._low, self._high, self._infinite = low, high, infinite
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the number, or refuse it by name."""
-        if self._infinite and str(value) == "inf":
-            return math.inf
-        try:
-            number = float(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is not a number", param, ctx)
-        if not self._low < number < self._high:
-            top = "" if math.isinf(self._high) else f" and below {self._high:g}"
-            self.fail(f"{value} must be above {self._low:g}{top}", param, ctx)
-        return number
 
 
 def _ascending(
@@ -91,7 +66,7 @@ def _number(
     name: str, text: str, high: float = math.inf, *, low: float = 0, **settings: Any
 ) -> Callable[[_Command], _Command]:
     """Return an option that is a number above `low`, by default 0, and below `high`."""
-    return click.option(name, type=_Number(low, high), help=text, **settings)
+    return click.option(name, type=Number(low, high), help=text, **settings)
 
 
 def _output_option(*endings: str) -> Callable[[_Command], _Command]:
@@ -124,7 +99,7 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
             "--clients",
             "--reports",
             "clients",
-            type=_Number(0, math.inf),
+            type=Number(0, math.inf),
             help="Number of clients that will report, such as 1e5, or of their reports, which is "
             "the same in a day or a period.  [default with --epsilon: 1e5]",
         ),
@@ -155,7 +130,7 @@ def _common_options(numbers: str, most_bits: int) -> Callable[[_Command], _Comma
         ),
         click.option(
             "--epsilon-permanent",
-            type=_Number(0, math.inf, name="epsilon", infinite=True),
+            type=Number(0, math.inf, name="epsilon", infinite=True),
             help="What all reports of one value may reveal together; inf for one-time collection.",
         ),
         _number(

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from hubbub.protocol import explain_missing_packages
-from hubbub.reporting import Count, cli_errors, only_files
+from hubbub.reporting import cli_errors, only_files, whole_number
 
 _WIDTH_OFF_TERMINAL = 150  # columns: its widest table isn't wrapped in a file
 _MOST_REPORTS = 1_000_000_000  # far more than a client sends in its life
@@ -24,19 +24,19 @@ _MOST_REPORTS = 1_000_000_000  # far more than a client sends in its life
     "--days",
     default=365,
     show_default=True,
-    type=Count(1),
+    type=whole_number(1),
     help="Number of days, with one report on each.",
 )
 @click.option(
     "--values",
     default=1,
     show_default=True,
-    type=Count(1),
+    type=whole_number(1),
     help="Distinct values of a metric in these days, for histories that change at the same times.",
 )
 @click.option(
     "--reports",
-    type=Count(1),
+    type=whole_number(1),
     help="Reports of each metric that are shuffled each day, one per client. Also bounds what "
     "they reveal together, and predicts how well they can be linked.",
 )
