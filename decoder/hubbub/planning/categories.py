@@ -18,7 +18,15 @@ from typing import Any, ClassVar
 from scipy import special
 
 from hubbub.inference import PlanError
-from hubbub.planning.goals import Goal, Plan, SearchSpace, category_lines, entry_text, percents
+from hubbub.planning.goals import (
+    Goal,
+    Plan,
+    SearchSpace,
+    category_lines,
+    entry_text,
+    percents,
+    wrong_type,
+)
 from hubbub.planning.limits import MOST_REPORTS, DetectionTest, cells_error
 from hubbub.planning.noise import (
     Budget,
@@ -142,10 +150,7 @@ def categories_goal(categories: int, alpha: float = 0.05, power: float = 0.9) ->
 def listed_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> CategoriesGoal:
     """Return the goal of a metric's categories, with its response."""
     if not isinstance(metric.type, EnumType | OrdinalType):
-        raise PlanError(
-            f"metrics.{metric.name}.type = {metric.type.name!r}: must be 'enum' or 'ordinal' to be "
-            "planned as categories"
-        )
+        raise wrong_type(metric, "must be 'enum' or 'ordinal' to be planned as categories")
     goal = categories_goal(metric.type.width, alpha, power)
     by_subset = isinstance(metric.response, Subset)
     return CategoriesGoal(goal.test, goal.categories, by_subset)
@@ -259,16 +264,13 @@ def table_goal(sizes: tuple[int, ...], alpha: float = 0.05, power: float = 0.9) 
 
 def joint_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> TableGoal:
     """Return the goal of a joint metric's table; `PlanError` if it has a field of strings."""
-    what = f"metrics.{metric.name}.type = {metric.type.name!r}"
     if not isinstance(metric.type, JointType):
-        raise PlanError(f"{what}: must be 'joint' to be planned as a table")
+        raise wrong_type(metric, "must be 'joint' to be planned as a table")
     sizes = tuple(number_of_values(each.type) for each in metric.type.fields)
     known = tuple(size for size in sizes if size is not None)
     if len(known) < len(sizes):
-        raise PlanError(
-            f"{what}: has a field of strings, so there are as many cells as tuples that are looked "
-            "for; plan it as strings"
-        )
+        reason = "has a field of strings, so there are as many cells as tuples that are looked for"
+        raise wrong_type(metric, f"{reason}; plan it as strings")
     return table_goal(known, alpha, power)
 
 
@@ -382,9 +384,7 @@ def mean_goal(metric: Metric, alpha: float = 0.05, power: float = 0.9) -> Number
     """Return the goal of a number metric's mean."""
     number = metric.type
     if not isinstance(number, NumberType):
-        raise PlanError(
-            f"metrics.{metric.name}.type = {number.name!r}: must be 'number' to be planned as one"
-        )
+        raise wrong_type(metric, "must be 'number' to be planned as one")
     if number.cells % 8:
         raise PlanError(
             f"metrics.{metric.name}.cells = {number.cells}: must be a multiple of 8 to be planned"

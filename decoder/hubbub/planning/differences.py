@@ -21,6 +21,7 @@ from hubbub.inference import (
     number_scale,
     share_scale,
 )
+from hubbub.planning.goals import wrong_type
 from hubbub.planning.limits import (
     DetectionTest,
     cells_error,
@@ -63,10 +64,8 @@ class PlannedComparison:
         if isinstance(metric_type, EnumType | OrdinalType | NumberType):
             return
         if metric_type.width is not None:
-            raise PlanError(
-                f"metrics.{self.metric.name}.type = {metric_type.name!r}: must be 'string', "
-                "'enum', 'ordinal' or 'number' for a comparison to be planned"
-            )
+            types = "'string', 'enum', 'ordinal' or 'number'"
+            raise wrong_type(self.metric, f"must be {types} for a comparison to be planned")
         string_params(self.metric)
 
     @property

@@ -30,6 +30,7 @@ from hubbub.planning.noise import Budget
 from hubbub.protocol import (
     UNARY,
     Memory,
+    Metric,
     Mode,
     RapporParams,
     Response,
@@ -164,6 +165,11 @@ def category_lines(size: int) -> list[str]:
             line = "   "
         line += text
     return [*lines, line, "]"]
+
+
+def wrong_type(metric: Metric, reason: str) -> PlanError:
+    """Return the error for a metric whose type isn't planned so."""
+    return PlanError(f"metrics.{metric.name}.type = {metric.type.name!r}: {reason}")
 
 
 def reports_text(reports: float) -> str:

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 from scipy import special
 
 from hubbub.inference import LONGEST_END, ROOM_A_STEP, PlanError
-from hubbub.planning.goals import Goal, Plan, SearchSpace, entry_text
+from hubbub.planning.goals import Goal, Plan, SearchSpace, entry_text, wrong_type
 from hubbub.planning.limits import DetectionTest, fewest_cohorts
 from hubbub.planning.noise import Budget
 from hubbub.protocol import LONGEST_STEP, MOST_COHORTS, Metric, OpenStringType, RapporParams
@@ -93,15 +93,10 @@ class StringsGoal(Goal):
 def string_params(metric: Metric) -> RapporParams:
     """Return the parameters of a metric whose values are hashed and looked for in a list."""
     if isinstance(metric.type, OpenStringType):
-        raise PlanError(
-            f"metrics.{metric.name}.type = {metric.type.name!r}: its strings stand in no list; "
-            "plan it as open"
-        )
+        raise wrong_type(metric, "its strings stand in no list; plan it as open")
     if metric.type.width is not None:
-        raise PlanError(
-            f"metrics.{metric.name}.type = {metric.type.name!r}: must be a type whose values are "
-            "looked for among candidates, such as 'string'"
-        )
+        reason = "must be a type whose values are looked for among candidates, such as 'string'"
+        raise wrong_type(metric, reason)
     return metric.params
 
 
@@ -240,10 +235,7 @@ def choose_steps(longest: int, letters: Letters | None = None) -> tuple[int, ...
 def open_params(metric: Metric) -> tuple[tuple[int, ...], RapporParams]:
     """Return the steps of an open string metric, and the parameters of one."""
     if not isinstance(metric.type, OpenStringType):
-        raise PlanError(
-            f"metrics.{metric.name}.type = {metric.type.name!r}: must be 'open-string' to be "
-            "planned as open"
-        )
+        raise wrong_type(metric, "must be 'open-string' to be planned as open")
     return metric.type.steps, metric.type.step_params(metric.params)
 
 

@@ -97,8 +97,8 @@ def census_first_names() -> Population:
     weights: dict[str, float] = defaultdict(float)
     for table in _FIRST_NAMES:
         rows = _census_table(table)
-        total = sum(percent for _, percent in rows)
-        for name, percent in rows:
+        total = sum(percent for _, percent, _ in rows)
+        for name, percent, _ in rows:
             weights[name] += percent / total
     shares = np.array(list(weights.values()))
     return Population(tuple(weights), shares / shares.sum())
@@ -110,7 +110,7 @@ def census_surnames() -> Population:
     Four fifths of them are stated as 0.000%: these share evenly what the table's cumulative
     frequency has beyond the others.
     """
-    names, percents, cumulative = zip(*_census_rows(_SURNAMES), strict=True)
+    names, percents, cumulative = zip(*_census_table(_SURNAMES), strict=True)
     weights = np.array(percents)
     rare = weights == 0
     weights[rare] = (cumulative[-1] - weights.sum()) / rare.sum()
@@ -139,14 +139,11 @@ LISTS: dict[str, Callable[[], Population]] = {
 def census_names() -> tuple[str, ...]:
     """Return every first name and surname of the 1990 US census, each once."""
     tables = (*_FIRST_NAMES, _SURNAMES)
-    return tuple(dict.fromkeys(name for table in tables for name, _ in _census_table(table)))
+    return tuple(dict.fromkeys(name for table in tables for name, *_ in _census_table(table)))
 
 
-def _census_table(table: str) -> list[tuple[str, float]]:
-    return [(name, percent) for name, percent, _ in _census_rows(table)]
-
-
-def _census_rows(table: str) -> list[tuple[str, float, float]]:
+def _census_table(table: str) -> list[tuple[str, float, float]]:
+    """Return each name, its percentage, and the sum of those up to it."""
     text = importlib.resources.files("names").joinpath(table).read_text(encoding="ascii")
     fields = (line.split() for line in text.splitlines())
     return [

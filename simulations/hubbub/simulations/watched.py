@@ -18,7 +18,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -40,7 +39,7 @@ from hubbub.simulations.collecting import (
     start_afresh,
     upload_reports,
 )
-from hubbub.simulations.demo import METRICS
+from hubbub.simulations.demo import METRICS, Progress
 from hubbub.simulations.populations import census_first_names, domain_names, family_shares
 from hubbub.storage import MetricVersion, NewBatch, open_store
 
@@ -185,8 +184,6 @@ days = 7
 candidates = "homepages.txt"
 method = "regression"  # a quarter of the time
 """
-
-Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 
 
 def run_watched_release(
