@@ -41,7 +41,7 @@ from hubbub.reporting.wording import (
     detected_finding,
     epsilon_findings,
     forgery_finding,
-    limit_finding,
+    limit_line,
     percent,
     repeats_findings,
     share_chart,
@@ -226,14 +226,14 @@ def category_findings(
     decoding: CategoryDecoding, anomalies: AnomalyReport | None = None
 ) -> tuple[Finding, ...]:
     """Return the summary: what was asked, how, and what else there is."""
-    summary = decoding.summary
+    summary, limit = decoding.summary, decoding.summary.detection_limit
     return (
         Finding("reports", "reports", f"{summary.reports:,}", summary.reports),
         *repeats_findings(summary.repeats),
         *epsilon_findings(summary.epsilon_report, summary.epsilon_permanent),
         Finding("categories", "categories", f"{summary.categories:,}", summary.categories),
         detected_finding(summary.detected, summary.correction, summary.alpha),
-        limit_finding(summary.detection_limit),
+        Finding("detection_limit", "detection limit", limit_line(limit), limit),
         *anomaly_findings(anomalies),
         known_rates_finding(decoding.known_rates),
         forgery_finding(summary.forged_share, summary.forgery_shift),

@@ -333,7 +333,10 @@ def table_of(
     "{prop_low:.2%} … {prop_high:.2%}"; a cell is empty where its first number is nan. `last`: a
     column that is no number, such as "detected". `n_rows`: how many rows there are in all.
     """
-    values = {name: _plain(column) for name, column in columns.items()}
+    values = {
+        name: column.tolist() if isinstance(column, np.ndarray) else column
+        for name, column in columns.items()
+    }
     first = [form[form.index("{") + 1 :].split(":")[0].split("}")[0] for _, form in shown]
     rows = []
     for place, name in enumerate(names):
@@ -351,7 +354,3 @@ def table_of(
         tuple(rows),
         f"{missing:,}" if missing > 0 else "",
     )
-
-
-def _plain(column: Values) -> Sequence[Any]:
-    return column.tolist() if isinstance(column, np.ndarray) else column

@@ -40,7 +40,6 @@ from hubbub.reporting.wording import (
     detected_finding,
     epsilon_findings,
     forgery_finding,
-    limit_finding,
     limit_line,
     percent,
     repeats_findings,
@@ -238,6 +237,7 @@ def string_findings(
     if not math.isnan(summary.unlisted_share):
         between = mass_interval(summary.unlisted_share, summary.unlisted_std_error)
         unlisted = f"{between} of the {people} hold none of the candidates"
+    limit = summary.detection_limit
     findings = [
         Finding("reports", "reports", f"{summary.reports:,}", summary.reports),
         *repeats_findings(summary.repeats),
@@ -246,7 +246,7 @@ def string_findings(
         Finding("candidates", "candidates", f"{summary.candidates:,}", summary.candidates),
         detected_finding(summary.detected, summary.correction, summary.alpha),
         Finding("method", "method", method, summary.method),
-        limit_finding(summary.detection_limit),
+        Finding("detection_limit", "detection limit", limit_line(limit), limit),
         Finding("unknown_mass", "unknown mass", unknown, summary.unknown_share),
         Finding("not_listed", "not listed", unlisted, summary.unlisted_share),
     ]

@@ -101,7 +101,9 @@ def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes
             grid.add_column(name.text, overflow="fold", justify=name.align)
             for heading in numbers:
                 grid.add_column(heading.text, justify=heading.align)
-            room = _room(block, console.width)
+            others_of = zip(block.header[1:], *(row[1:] for row in block.rows), strict=True)
+            needed = sum(max(map(cell_len, cells)) + _BORDERS for cells in others_of)
+            room = max(console.width - needed - _BORDERS - 1, _LEAST)
             styles = block.styles or ("",) * len(block.rows)
             for (first, *others), style in zip(block.rows, styles, strict=True):
                 shown = Text(shortened(first, room), overflow="fold")
@@ -114,9 +116,3 @@ def show(blocks: Iterable[Block], console: Console, rest: str = "--output writes
             for label, text in block.items():
                 facts.add_row(Text(label), Text(text))
             console.print(facts)
-
-
-def _room(table: Table, width: int) -> int:
-    others = zip(table.header[1:], *(row[1:] for row in table.rows), strict=True)
-    needed = sum(max(map(cell_len, cells)) + _BORDERS for cells in others)
-    return max(width - needed - _BORDERS - 1, _LEAST)

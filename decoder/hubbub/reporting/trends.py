@@ -129,9 +129,8 @@ class _Quantity(NamedTuple):
     word: str  # a heading
     factor: float  # by which it is multiplied in charts
     unit: str  # written after numbers of charts
-    form: str  # formats of a value, of a signed difference of two, and of its error
+    form: str  # formats of a value, and of a signed difference of two
     difference: str
-    error: str
 
     def shown(self, value: float) -> str:
         """Return a value as text, a share between 0 and 1; a dot where nothing is known."""
@@ -143,8 +142,8 @@ class _Quantity(NamedTuple):
         return _GAP if np.isnan(value) else self.difference.format(value)
 
 
-_SHARE = _Quantity("share", 100.0, "%", "{:.2%}", "{:+.2%}", "{:.2%}")
-_NUMBER = _Quantity("estimate", 1.0, "", "{:.4g}", "{:+.3g}", "{:.2g}")
+_SHARE = _Quantity("share", 100.0, "%", "{:.2%}", "{:+.2%}")
+_NUMBER = _Quantity("estimate", 1.0, "", "{:.4g}", "{:+.3g}")
 
 
 def _quantity(trends: Trends[Any]) -> _Quantity:

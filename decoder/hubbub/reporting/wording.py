@@ -359,11 +359,6 @@ def detected_finding(detected: int, correction: Correction, alpha: float) -> Fin
     return Finding("detected", "detected", text, detected)
 
 
-def limit_finding(share: float) -> Finding:
-    """Return which share is found: any number from 0, inf or nan."""
-    return Finding("detection_limit", "detection limit", limit_line(share), share)
-
-
 def limit_line(share: float) -> str:
     """Return which share is found: any number from 0, inf or nan."""
     if math.isnan(share):
