@@ -75,14 +75,15 @@ def files(tmp_path_factory) -> Files:
     return write_reports_of(tmp_path_factory.mktemp("files"), params, HELD, CANDIDATES)
 
 
-def test_counts_wait_for_no_library_that_they_do_not_need(files):
-    """Databases, pages, Parquet, and what SciPy takes longest to import."""
+@pytest.mark.parametrize("way", ["usual", "three files"])
+def test_counts_wait_for_no_library_that_they_do_not_need(own, way):
+    """Databases' libraries, pages, Parquet, and what SciPy takes longest to import."""
     code = (
         "import sys; from hubbub.decoder.cli import main; main(standalone_mode=False); "
         "print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "decode", *options_of(files)],
+        [sys.executable, "-c", code, "decode", *own[way], "--method", "regression"],
         capture_output=True, encoding="utf-8", timeout=120, check=True,
     )  # fmt: skip
     slow = {"sqlalchemy", "jinja2", "rich.progress", "pyarrow", "vl_convert"}

@@ -46,7 +46,7 @@ StringsOrFile = FilePath | Iterable[str]
 
 LOCAL = "local"
 ENGINES = (LOCAL, "dask")
-METHODS = ("auto", "likelihood", "regression")  # `hubbub.inference.likelihood.decoding.Method`
+METHODS = ("auto", "likelihood", "regression")  # `hubbub.inference.likelihood.choice.Method`
 CORRECTIONS = ("bh", "bonferroni")  # `hubbub.inference.testing.multiple_testing.Correction`
 ESTIMANDS = ("population", "reports")  # `hubbub.inference.repeated_reports.Estimand`
 

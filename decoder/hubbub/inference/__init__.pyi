@@ -122,19 +122,21 @@ from hubbub.inference.joint.table import (
     residuals as residuals,
     shrunk_cells as shrunk_cells,
 )
-from hubbub.inference.likelihood.decoding import (
+from hubbub.inference.likelihood.choice import (
     FEW_DECIDE as FEW_DECIDE,
     NO_SHARE as NO_SHARE,
     TOO_LITTLE as TOO_LITTLE,
     Choice as Choice,
-    Likelihood as Likelihood,
     Method as Method,
-    decode_reports as decode_reports,
     expected_seconds as expected_seconds,
-    fit_reports as fit_reports,
     is_worthwhile as is_worthwhile,
     lower_error as lower_error,
     variance_gain as variance_gain,
+)
+from hubbub.inference.likelihood.decoding import (
+    Likelihood as Likelihood,
+    decode_reports as decode_reports,
+    fit_reports as fit_reports,
 )
 from hubbub.inference.likelihood.inference import (
     EXACT_FROM_Z as EXACT_FROM_Z,
