@@ -1,11 +1,9 @@
 """Dask: the sums, results and errors of threads, whatever the type and method."""
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -196,43 +194,36 @@ def without_hubbub(folder: Path) -> Path:
 
 
 class Cluster:
-    """A scheduler and workers, each a process of its own."""
+    """A scheduler in this process, and workers that are processes of their own."""
 
     def __init__(self, folder: Path) -> None:
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._file = folder / "scheduler.json"
-        self._start("scheduler", "--port", "0")
-        deadline = time.monotonic() + 60
-        while not self._is_written() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self.master: str = json.loads(self._file.read_text())["address"]
+        from distributed import LocalCluster
+
+        self._folder = folder
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._scheduler = LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None)
+        self.master: str = self._scheduler.scheduler_address
 
     def start_worker(self, *site: Path) -> subprocess.Popen[bytes]:
         path = os.pathsep.join(map(str, [*site, Path(__file__).parents[2]]))
-        return self._start("worker", "--no-nanny", PYTHONPATH=path)
+        command = [sys.executable, "-m", "dask", "worker", self.master, "--host", "127.0.0.1"]
+        worker = subprocess.Popen(
+            [*command, "--no-nanny", "--no-dashboard", "--local-directory", str(self._folder)],
+            env=os.environ | {"PYTHONPATH": path},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._workers.append(worker)
+        return worker
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        for process in reversed(self._processes):
-            process.kill()
-            process.wait()
-
-    def _start(self, role: str, *options: str, **environ: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "dask", role, "--host", "127.0.0.1", "--no-dashboard"]
-        process = subprocess.Popen(
-            [*command, "--scheduler-file", str(self._file), *options],
-            env=os.environ | environ,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        self._processes.append(process)
-        return process
-
-    def _is_written(self) -> bool:
-        # The scheduler makes the file first, and writes it then.
-        return self._file.exists() and self._file.read_text().endswith("}")
+        for worker in self._workers:
+            worker.kill()
+            worker.wait()
+        self._scheduler.close()
 
 
 @pytest.fixture
