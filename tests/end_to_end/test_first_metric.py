@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import programs
 from programs import forked_collector
 
 PAGE = Path(__file__).parents[2] / "docs" / "learn" / "first-metric.md"
@@ -22,25 +23,20 @@ def test_first_metric_is_reported_and_decoded(tmp_path):
     def run(words: str) -> str:
         (line,) = (x for x in text.splitlines() if x.startswith(f"    {words} "))
         program, *arguments = shlex.split(line)
-        place = Path(sys.executable).with_name(program)
-        return _output([place, *arguments], tmp_path)
+        done = programs.run(program.replace("-", "."), *arguments, folder=tmp_path)
+        done.check_returncode()
+        return done.stdout
 
     run("hubbub-collector init")
     with forked_collector(tmp_path / "metrics.toml", tmp_path / "hubbub.db") as collector:
         for name, script in scripts.items():
             here = script.replace("http://127.0.0.1:8100", collector.url)
             assert here != script, name
-            _output([sys.executable, "-c", here], tmp_path)
+            home = os.environ | {"HOME": str(tmp_path)}
+            run_python = [sys.executable, "-c", here]
+            subprocess.run(run_python, cwd=tmp_path, env=home, check=True, timeout=120)
     run("hubbub-decoder decode")
     rows = csv.DictReader((tmp_path / "result.csv").read_text(encoding="utf-8").splitlines())
     shares = {row["category"]: float(row["proportion"]) for row in rows}
     assert abs(shares["dark"] - 0.25) < 0.1
     assert "epsilon" in run("hubbub-decoder privacy")
-
-
-def _output(command: list[str | Path], folder: Path) -> str:
-    home = os.environ | {"HOME": str(folder)}
-    done = subprocess.run(
-        command, cwd=folder, env=home, check=True, capture_output=True, text=True, timeout=120
-    )
-    return done.stdout

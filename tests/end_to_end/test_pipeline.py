@@ -25,7 +25,6 @@ from hubbub.client import Metric, Registry
 from hubbub.decoder.cli import main
 from hubbub.simulations import (
     Collector,
-    ProcessError,
     SimulatedClients,
     UploadError,
     report_through_clients,
@@ -208,15 +207,6 @@ def test_refused_upload_is_an_error_that_says_why(deployment):
 def test_upload_without_a_server_is_an_error():
     with pytest.raises(UploadError, match=r"127\.0\.0\.1:9"):
         upload(make_metric(params=LOOSE), "http://127.0.0.1:9")
-
-
-def test_collector_that_cannot_start_is_an_error(tmp_path, capfd):
-    with (
-        pytest.raises(ProcessError, match="didn't start"),
-        forked_collector(tmp_path / "nowhere.toml", tmp_path / "hubbub.db"),
-    ):
-        pass
-    assert "nowhere.toml: can't be read" in capfd.readouterr().err
 
 
 def run_on_terminal(command: list[str]) -> tuple[int, str]:

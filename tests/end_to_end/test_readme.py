@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+import programs
 from hubbub.client.testing import RecordingTelemetry
 from hubbub.protocol import Metric, OpenStringType, Records, Registry, record_width
 from hubbub.simulations import SimulatedClients, as_records
@@ -64,14 +65,9 @@ def test_client_example_collector_and_decoder_work_together(readme, folder):
         run = [sys.executable, "-c", script]
         home = os.environ | {"HOME": str(folder)}
         subprocess.run(run, cwd=folder, env=home, check=True, timeout=60)
-    decode = [
-        sys.executable,
-        "-m",
-        "hubbub.decoder",
-        *command(readme, "hubbub-decoder decode search_engine"),
-    ]
+    decode = command(readme, "hubbub-decoder decode search_engine")
     few = os.environ | {"HUBBUB_MIN_REPORTS": "1"}
-    subprocess.run(decode, cwd=folder, env=few, check=True, capture_output=True, timeout=60)
+    programs.run("hubbub.decoder", *decode, folder=folder, environment=few).check_returncode()
     lines = (folder / "result.csv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 22
     assert lines[1].startswith("search.example.org,")
@@ -163,11 +159,9 @@ def store(folder: Path, metric: Metric, data: bytes) -> None:
 def decoded(readme: str, metric: str, folder: Path) -> str:
     """Return what the README's command for a metric prints."""
     decode = command(readme, f"hubbub-decoder decode {metric}")
-    run = [sys.executable, "-m", "hubbub.decoder", *decode]
     wide = os.environ | {"COLUMNS": "200"}
-    done = subprocess.run(
-        run, cwd=folder, env=wide, check=True, capture_output=True, text=True, timeout=120
-    )
+    done = programs.run("hubbub.decoder", *decode, folder=folder, environment=wide)
+    done.check_returncode()
     return done.stdout
 
 

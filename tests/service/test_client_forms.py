@@ -40,17 +40,6 @@ def reports_of(batch: Batch) -> list[dict[str, Any]]:
     return reports
 
 
-def test_batches_are_compact_and_contain_the_reports_that_are_on_disk(tmp_path):
-    registry = make_registry(HOMEPAGE, SEARCH)
-    with scripted_server() as server, Telemetry(registry, server.url, tmp_path) as telemetry:
-        for number in range(20):
-            telemetry.record("homepage", f"page {number}")
-            telemetry.record("search", "x")
-        assert telemetry.flush(30)
-    assert set(types_of(server)) == {MEDIA_TYPE}
-    assert Counter(report["metric"] for report in server.reports) == {"homepage": 20, "search": 20}
-
-
 @pytest.mark.parametrize("status", [400, 403, 406, 415])
 def test_servers_without_the_compact_form_get_json_at_once(tmp_path, status):
     """As an older collector, or a firewall before one, would answer."""
