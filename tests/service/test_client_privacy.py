@@ -219,6 +219,18 @@ def test_digests_in_the_ledger_are_keyed(tmp_path):
     assert len(digests) == 2
 
 
+def test_consent_that_is_given_at_run_time_begins_to_record(tmp_path):
+    with scripted_server() as server:
+        telemetry = Telemetry(make_registry(), server.url, tmp_path / "state", consent=False)
+        telemetry.record("homepage", "x")
+        telemetry.set_consent(True)
+        telemetry.record("homepage", "x")
+        assert telemetry.flush(20)
+        telemetry.close()
+    assert len(server.reports) == 1
+    assert telemetry.status().dropped == {"disabled": 1}
+
+
 def test_consent_that_is_withdrawn_stops_at_once_and_deletes_what_was_not_sent(tmp_path):
     telemetry = Telemetry(make_registry(), NOWHERE, tmp_path)
     for _ in range(3):
