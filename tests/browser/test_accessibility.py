@@ -1,8 +1,6 @@
 """Pages that people read, by the rules of axe-core: the documentation, results and the catalogue.
 
-Wide and light, and narrow and dark, as on a phone; and as they are printed. What depends on that is
-the width of a page and the colours of its elements; colours come from one style sheet, so few pages
-of the documentation, which have every kind of element between them, are looked at in the dark.
+Wide and light, and narrow and dark, as on a phone; and as they are printed.
 `make docs` comes before: `make test-browser` builds the site.
 """
 
@@ -10,8 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -36,63 +32,9 @@ SITE_PAGES = sorted(
 )
 
 
-class KindsOfElements(HTMLParser):
-    """Pairs of an element's kind and its parent's: tag, classes and colours of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._open = [""]
-        self.pairs: set[tuple[str, str]] = set()
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        looks = [text or "" for name, text in attributes
-                 if name in {"class", "style", "fill", "stroke"}]  # fmt: skip
-        kind = " ".join([tag, *looks])
-        self.pairs.add((self._open[-1], kind))
-        if tag not in {"br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}:
-            self._open.append(kind)
-
-    def handle_endtag(self, tag: str) -> None:
-        tags = [kind.split(" ")[0] for kind in self._open]
-        if tag in tags:
-            del self._open[len(tags) - 1 - tags[::-1].index(tag) :]
-
-
-def pages_of_every_kind() -> list[str]:
-    """Return few pages of the documentation with every kind of element in every kind of parent."""
-    kinds = {}
-    for path in SITE_PAGES:
-        parser = KindsOfElements()
-        parser.feed((SITE / path).read_text(encoding="utf-8"))
-        kinds[path] = parser.pairs
-    left, chosen = set().union(*kinds.values()), []
-    while left:
-        chosen.append(max(SITE_PAGES, key=lambda path: len(kinds[path] & left)))
-        left -= kinds[chosen[-1]]
-    return chosen
-
-
 @pytest.fixture(scope="module", params=WAYS)
 def page(chromium: Browser, request) -> Iterator[Page]:
-    with opened(chromium, request.param) as page:
-        yield page
-
-
-@pytest.fixture(scope="module")
-def wide(chromium: Browser) -> Iterator[Page]:
-    with opened(chromium, "wide and light") as page:
-        yield page
-
-
-@pytest.fixture(scope="module")
-def narrow(chromium: Browser) -> Iterator[Page]:
-    with opened(chromium, "narrow and dark") as page:
-        yield page
-
-
-@contextmanager
-def opened(chromium: Browser, way: str) -> Iterator[Page]:
-    context = chromium.new_context(**WAYS[way])
+    context = chromium.new_context(**WAYS[request.param])
     yield context.new_page()
     context.close()
 
@@ -133,7 +75,8 @@ def results(tmp_path_factory) -> Path:
 
 def violations(page: Page, path: Path, *, unfolded: bool = False) -> list[str]:
     """Return what axe-core refuses, and whether the page or a table is too wide."""
-    wider = is_wider(page, path)
+    page.goto(path.as_uri())
+    wider = page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
     cut = page.evaluate(
         "[...document.querySelectorAll('.scroll:has(> table)')].filter("
         "each => each.checkVisibility() && each.scrollWidth > each.clientWidth"
@@ -148,29 +91,13 @@ def violations(page: Page, path: Path, *, unfolded: bool = False) -> list[str]:
     return found + cut + ["wider than the window"] * wider
 
 
-def is_wider(page: Page, path: Path) -> bool:
-    page.goto(path.as_uri())
-    return bool(page.evaluate("document.documentElement.scrollWidth > window.innerWidth"))
-
-
 def test_there_are_pages():
     assert len(SITE_PAGES) > 40, "make docs builds them"
 
 
 @pytest.mark.parametrize("path", SITE_PAGES)
-def test_documentation_can_be_read_by_everybody(wide, path):
-    assert violations(wide, SITE / path) == []
-
-
-def test_documentation_fits_a_phone(narrow):
-    assert [path for path in SITE_PAGES if is_wider(narrow, SITE / path)] == []
-
-
-def test_every_kind_of_element_can_be_read_in_the_dark(narrow):
-    chosen = pages_of_every_kind()
-    assert 5 < len(chosen) < len(SITE_PAGES) / 2
-    found = {path: violations(narrow, SITE / path) for path in chosen}
-    assert {path: of for path, of in found.items() if of} == {}
+def test_documentation_can_be_read_by_everybody(page, path):
+    assert violations(page, SITE / path) == []
 
 
 def test_results_and_the_catalogue_can_be_read_by_everybody(page, results):
