@@ -32,7 +32,7 @@ from hubbub.protocol import (
     counted,
     slice_of,
 )
-from hubbub.reporting import Heading, Page, Section, Table, registry_ends, visible
+from hubbub.reporting import Heading, Page, Section, Table, headings, registry_ends, visible
 
 INDEX = "index.html"
 # The example's, which no client has.
@@ -95,12 +95,12 @@ def _index(registry: Registry, metrics: Sequence[Metric], today: dt.date) -> Pag
         for metric in metrics
     )
     heads = ("metric", "what is asked", "owner", "until", "epsilon, report", "epsilon, answer")
-    headings = tuple(Heading(head, "left" if i < 4 else "right") for i, head in enumerate(heads))
+    columns = tuple(Heading(head, "left" if i < 4 else "right") for i, head in enumerate(heads))
     return Page(
         f"What {visible(registry.application)} asks",
         f"{counted(len(registry), 'metric')}. Answers are blurred before they leave a device, and "
         f"a device spends {_spent(registry)}.",
-        (Section("Metrics", tables=(Table("What is asked", headings, rows),)),),
+        (Section("Metrics", tables=(Table("What is asked", columns, rows),)),),
         [f"{it.label}: {it.text}." for it in registry_ends(registry, today)],
         {metric.name: f"{metric.name}.html" for metric in metrics},
     )
@@ -201,8 +201,8 @@ def _bounds(figures: Sequence[PrivacyFigure]) -> Table:
         for words, figure in shown
         if not math.isnan(figure.value)
     )
-    headings = (Heading("of", "left"), Heading("epsilon, or reports"), Heading("why", "left"))
-    return Table("Bounds", headings, rows)
+    columns = (*headings("of", "epsilon, or reports"), Heading("why", "left"))
+    return Table("Bounds", columns, rows)
 
 
 def _linking(metric: Metric, figures: Sequence[PrivacyFigure]) -> str:
@@ -250,13 +250,8 @@ def _versions(versions: Sequence[Metric]) -> Table:
         )
         for number in sorted(latest, reverse=True)
     )
-    headings = (
-        Heading("version", "left"),
-        Heading("epsilon, report"),
-        Heading("epsilon, answer"),
-        Heading("definition", "left"),
-    )
-    return Table("Versions in these registries", headings, rows)
+    heads = headings("version", "epsilon, report", "epsilon, answer")
+    return Table("Versions in these registries", (*heads, Heading("definition", "left")), rows)
 
 
 def _odds(epsilon: float) -> str:

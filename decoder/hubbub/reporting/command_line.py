@@ -60,10 +60,7 @@ def atomic_write(target: Path, write: Callable[[BinaryIO], object]) -> None:
             write(file)
         temporary.replace(target)
     except OSError as error:
-        if error.filename in {
-            None,
-            str(temporary),
-        }:  # a full disk names none
+        if error.filename in {None, str(temporary)}:  # a full disk names none
             error.filename, error.filename2 = str(target), None
         raise
     finally:
