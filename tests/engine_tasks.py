@@ -9,7 +9,7 @@ import numpy as np
 
 from factories import make_metric
 from hubbub.protocol import RapporParams, Records, record_width
-from hubbub.storage import Partition, write_day, write_definition
+from hubbub.storage import Partition, write_day
 
 DAYS = ("2026-11-01", "2026-11-02", "2026-11-03")
 
@@ -23,7 +23,6 @@ def write_export(folder: Path, params: RapporParams, reports: int = 30_000) -> s
         rows[:, :2] = rng.integers(0, params.m, reports, dtype=np.uint16)[:, None].view(np.uint8)
         parts = (Records(width, part.tobytes()) for part in np.array_split(rows, 4))
         partition = Partition("homepage", 1, dt.date.fromisoformat(day))
-        write_definition(folder, partition.key, definition)
         write_day(folder, partition, definition, {"": parts}, {})
     return f"parquet:{folder}"
 

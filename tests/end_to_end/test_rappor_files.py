@@ -193,9 +193,12 @@ def test_imported_reports_are_decoded_with_their_map(tmp_path):
     params = Params(k=32, h=2, m=8, p=0.2, q=0.8, f=0.25)
     metric = make_metric(params=make_params(k=32, h=2, m=8, f=0.25, p=0.2, q=0.8))
     (tmp_path / "metrics.toml").write_text(registry_toml(metric), encoding="utf-8")
-    lines = [f"c,{cohort},,,{bits}" for cohort, bits in run_clients(params, HELD)]
-    reports, head = tmp_path / "reports.csv", "client,cohort,bloom,prr,irr"
-    reports.write_text("\n".join([head, *lines, ""]), encoding="utf-8")
+    reports, width = tmp_path / "reports.parquet", record_width(32)
+    records = b"".join(
+        cohort.to_bytes(2, "little") + int(bits, 2).to_bytes(4, "little")
+        for cohort, bits in run_clients(params, HELD)
+    )
+    write_records(reports, width, [Records(width, records)])
     map_file = write_files(tmp_path, params, [], (map_row(w, params) for w in CANDIDATES)).map
     where = ["--metrics", str(tmp_path / "metrics.toml"), "--store", f"sqlite:///{tmp_path}/h.db"]
     whose = ["--metric", metric.name, "--day", "2026-11-01"]
@@ -212,8 +215,9 @@ def test_imported_reports_are_decoded_with_their_map(tmp_path):
 
 def test_file_of_an_export_must_be_of_the_metric(tmp_path):
     records = Records(record_width(32), bytes(record_width(32)))
-    part = tmp_path / "metric=other" / "version=3" / "day=2026-11-01" / "part-0.parquet"
-    write_records(part, records.width, [records])
+    part, day = tmp_path / "part-0.parquet", "metric=other/version=3/day=2026-11-01"
+    about = {"partition": day, "definition": "{}", "slice": ""}
+    write_records(part, records.width, [records], about)
     registry, names = tmp_path / "metrics.toml", tmp_path / "names.txt"
     registry.write_text(registry_toml(METRIC), encoding="utf-8")
     names.write_text("a\n", encoding="utf-8")

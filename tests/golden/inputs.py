@@ -181,9 +181,10 @@ def _write_rappor(folder: Path) -> None:
     counts = sum_bits(run_clients(RAPPOR, RAPPOR_HELD), RAPPOR)
     write_files(folder, RAPPOR, counts, (map_row(word, RAPPOR) for word in words))
     _write_csv(folder / "homepage_map.csv", [map_row(word, IMPORTED) for word in words])
-    sent = run_clients(IMPORTED, _scaled(RAPPOR_HELD, 0.5), seed=2)
-    rows = [[f"client {i}", cohort, irr] for i, (cohort, irr) in enumerate(sent)]
-    _write_csv(folder / "reports.csv", [["client", "cohort", "irr"], *rows])
+    cohorts, sent = zip(*run_clients(IMPORTED, _scaled(RAPPOR_HELD, 0.5), seed=2), strict=True)
+    bits = [int(text, 2).to_bytes(IMPORTED.k // 8, "little") for text in sent]
+    table = {"cohort": pa.array(cohorts, pa.uint16()), "bits": pa.array(bits)}
+    parquet.write_table(pa.table(table), folder / "reports.parquet")
 
 
 def _write_people(path: Path) -> None:

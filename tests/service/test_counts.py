@@ -23,7 +23,7 @@ from factories import make_metric, make_params, registry_toml
 from hubbub.collector import generate_secret, main
 from hubbub.decoder import decode_metric
 from hubbub.inference import UndecodableError
-from hubbub.protocol import KeptCounts, Records, keep_counts, keep_none, pack_counts
+from hubbub.protocol import KeptCounts, Records, keep_counts, keep_none, pack_counts, unpack_counts
 from hubbub.reporting import Estimates
 from hubbub.simulations import SimulatedClients
 from hubbub.storage import MetricVersion, NewBatch, StoredCounts, StoredRecords, open_store
@@ -187,11 +187,10 @@ def test_export_and_import_move_counts_with_reports(metrics, tmp_path):
     size = counted.stat().st_size
     assert f"{counted}: counts of 500 reports, {size:,} bytes\n" in said
     assert said.endswith(f"exported 1,509 reports in 4 files from {here} to {out}\n")
-    # Others don't take counts for reports, but can read them.
+    # Others don't take counts for reports.
     with duckdb.connect() as connection:
         query = f"SELECT count(*) FROM read_parquet('{out}/**/*.parquet', hive_partitioning=true)"  # noqa: S608
         assert connection.execute(query).fetchall() == [(509,)]
-    assert sum(pq.read_table(counted)["reports"].to_pylist()) == 500
     command = ("import", out, "--metrics", metrics, "--store", there)
     said = program(*command)
     assert f"{counted.name}: counts of 500 reports of homepage version 1, {OLD[1]}\n" in said
@@ -210,24 +209,21 @@ def test_counts_that_are_damaged_or_of_others_are_not_imported(metrics, tmp_path
     (path,) = tmp_path.glob("out/*/*/*/_counts-*.pq")
     sound = pq.read_table(path)
     command = ("import", path, "--metrics", metrics, "--store", there)
-    reports = sound["reports"].to_numpy() + 1
-    wrong = sound["cohort"].to_numpy() + 1
-    for table, fault in (
-        (sound.set_column(1, "reports", [reports]), "must agree with the numbers of set bits"),
-        (sound.set_column(0, "cohort", [wrong]), "column cohort: expected 0 to 7, each once"),
-        (sound.drop_columns("bits"), "isn't a file of counts"),
-        (sound.replace_schema_metadata({}), "isn't a file of counts"),
-        (
-            sound.replace_schema_metadata({**(sound.schema.metadata or {}), b"m": b"-1"}),
-            "counts of m = -1, k = 32; expected m from 1 to 65536, k from 1",
-        ),
-        (
-            sound.replace_schema_metadata({**(sound.schema.metadata or {}), b"m": b"9"}),
-            "counts of m = 9, k = 32; expected m = 8, k = 32",
-        ),
+    [packed] = sound["counts"].to_pylist()
+    kept = unpack_counts(packed)
+    wrong = kept.set_bits.copy()
+    wrong[0] += 1
+    others = keep_none(make_params(k=32, h=2, m=9, f=0.1, p=0.1, q=0.9))
+    for data, fault in (
+        (pack_counts(KeptCounts(kept.counts, wrong)), "must agree with the numbers of set bits"),
+        (packed[:-1], "isn't a file of counts"),
+        (b"", "isn't a file of counts"),
+        (pack_counts(others), "counts of m = 9, k = 32; expected m = 8, k = 32"),
     ):
-        pq.write_table(table, path)
+        pq.write_table(sound.set_column(0, "counts", [[data]]), path)
         assert fault in program(*command, code=1)
+    pq.write_table(sound.rename_columns(["bits"]), path)
+    assert "isn't a file of counts" in program(*command, code=1)
     path.write_bytes(b"no parquet")
     assert "expected a Parquet file" in program(*command, code=1)
     assert held(there)[1] == {}

@@ -190,26 +190,18 @@ def _stored_any(database: Path) -> bool:
         return False  # not made yet
 
 
-def test_google_reports_are_imported_and_counted(filled, tmp_path):
-    path, database = tmp_path / "case_reports.csv", tmp_path / "b.db"
-    rows = [f"c{i},{i % 8},{0:032b},{0:032b},{i:032b}" for i in range(1000)]
-    path.write_text("\n".join(["client,cohort,bloom,prr,irr", *rows, ""]), encoding="utf-8")
-    given = ("--metrics", filled.metrics, "--store", f"sqlite:///{database}")
-    said = collector("import", path, *given, "--metric", "homepage", "--day", DAYS[0])
-    assert f"{path}: 1,000 reports of homepage version 1, {DAYS[0]}" in said
-    numbers = [int.from_bytes(record[2:], "little") for record in stored_records(database, METRIC)]
-    assert sorted(numbers) == list(range(1000))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (
-            ("import", "bad.csv", "--metric", "homepage", "--day", "2026-03-14"),
-            "line 2, column irr",
+            ("import", "bad.parquet", "--metric", "homepage", "--day", "2026-03-14"),
+            "row 1, column cohort: 8; expected 0 to 7",
         ),
-        (("import", "bad.csv"), "--metric and --day are needed"),
-        (("import", "bad.csv", "--metric", "x", "--day", "2026-03-14"), "must be one of: homepage"),
+        (("import", "bad.parquet"), "--metric and --day are needed"),
+        (
+            ("import", "bad.parquet", "--metric", "x", "--day", "2026-03-14"),
+            "must be one of: homepage",
+        ),
         (("import", "absent.csv"), "absent.csv: no such file or folder"),
         (("export", "--to", "."), "which isn't an export"),
         (("export", "--to", "new", "--metric", "visits"), "'visits' isn't in the store"),
@@ -219,7 +211,7 @@ def test_google_reports_are_imported_and_counted(filled, tmp_path):
 )
 def test_impossible_requests_get_one_line(filled, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "bad.csv").write_text("cohort,irr\n1,0101\n", encoding="utf-8")
+    write_records("bad.parquet", WIDTH, [Records(WIDTH, b"\x08" + bytes(5))])
     command = [arguments[0], "--store", filled.store, *arguments[1:]]
     if arguments[0] == "import":
         command += ["--metrics", str(filled.metrics), "--store", "sqlite:///new.db"]

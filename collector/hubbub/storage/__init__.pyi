@@ -19,24 +19,21 @@ from hubbub.storage.exports import (
     ParquetReader as ParquetReader,
     Partition as Partition,
     ReportFile as ReportFile,
-    check_definition as check_definition,
+    check_made_so as check_made_so,
     commit as commit,
     deleted_meanwhile as deleted_meanwhile,
-    export_of as export_of,
     export_partitions as export_partitions,
-    partition_of as partition_of,
     plan_export as plan_export,
+    report_file as report_file,
     report_files as report_files,
     require_reports as require_reports,
     write_day as write_day,
-    write_definition as write_definition,
 )
 from hubbub.storage.importing import (
     CHUNK_BYTES as CHUNK_BYTES,
     Imported as Imported,
     find_sources as find_sources,
     import_file as import_file,
-    read_report_csv as read_report_csv,
 )
 from hubbub.storage.locations import (
     SCHEMES as SCHEMES,

@@ -1,22 +1,21 @@
 """Exported reports: DIR/metric=NAME/version=N/day=YYYY-MM-DD/part-*.parquet, written and read.
 
 The layout is Hive's, which DuckDB, Spark, pandas and others read as it is. `_counts-*.pq`, which
-they pass over, holds counts of reports that were forgotten. Next to the days of a version,
-`_definition.json` says how its reports were made. Each file says in its metadata what it holds, so
-that a copy is known wherever it is.
+they pass over, holds counts of reports that were forgotten. Each file says in its metadata what it
+holds and how its reports were made, so that a copy is known wherever it is.
 
-A day's `_manifest.json` lists its files: object storage has no renaming, so an export writes
-files under new names and then the manifest, in one request that replaces the earlier one. Until
-then the old files are the day, and from then on the new ones. What a killed export left is named
-nowhere, and deleted by the next one. Invariants: a file is complete before a manifest names it; a
-name is never used twice; a day's reports are in a uniformly random order, so nothing shows which
-came together; each day is read as one export left it, or its reading ends in an error.
+A day's `_manifest.json` says how its reports were made and lists its files: object storage has no
+renaming, so an export writes files under new names and then the manifest, in one request that
+replaces the earlier one. Until then the old files are the day, and from then on the new ones. What
+a killed export left is named nowhere, and deleted by the next one. Invariants: a file is complete
+before a manifest names it; a name is never used twice; a day's reports are in a uniformly random
+order, so nothing shows which came together; each day is read as one export left it, or its reading
+ends in an error.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import json
 import re
 import secrets
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
 SCHEME = "parquet:"
 """How the address of an exported directory begins where a store's is expected."""
 MANIFEST = "_manifest.json"
-DEFINITION = "_definition.json"
 BLOCK_BYTES = 2**22
 """About how much is shuffled at a time."""
 
@@ -97,9 +95,8 @@ class Partition(NamedTuple):
 class ReportFile(NamedTuple):
     """A file of reports, or of counts of forgotten ones.
 
-    None is what isn't known: `partition` if neither the file nor its directories name one,
-    `reports` and `size` without a manifest, and `definition`, the digest of how they were made, if
-    the file doesn't say.
+    None is what isn't known: `reports` and `size` without a manifest, `partition` and `definition`,
+    how the reports were made, if another program wrote the file.
     """
 
     path: Location
@@ -107,17 +104,12 @@ class ReportFile(NamedTuple):
     only_counts: bool = False
     reports: int | None = None
     size: int | None = None
-    definition: str | None = None
+    definition: Mapping[str, object] | None = None
     slice: str = ""
 
 
 def _version_path(key: MetricVersion) -> PurePosixPath:
     return PurePosixPath(f"metric={key.metric}", f"version={key.version}")
-
-
-def partition_of(address: Address) -> Partition | None:
-    """Return the partition that a file's directories name, if they name one."""
-    return _parse_partition("/".join(resolve(address).parts[-4:-1]))
 
 
 def _parse_partition(path: str) -> Partition | None:
@@ -130,12 +122,8 @@ def _parse_partition(path: str) -> Partition | None:
         return None
 
 
-def export_of(address: Address) -> Location:
-    """Return the exported directory that contains a file of a partition."""
-    location = resolve(address)
-    if location.is_local:
-        location = resolve(Path(location.path).absolute())
-    return location.parent.parent.parent.parent
+def _partition_of(folder: Location) -> Partition | None:
+    return _parse_partition("/".join(folder.parts[-3:]))
 
 
 # Manifests: which files are a day.
@@ -144,18 +132,19 @@ def export_of(address: Address) -> Location:
 def read_manifest(folder: Location) -> tuple[ReportFile, ...]:
     """Return the files of a day (raises `MissingFileError` if there is no manifest)."""
     path = folder / MANIFEST
-    partition, files = partition_of(path), []
+    partition, files = _partition_of(folder), []
     try:
         document = json.loads(path.read_bytes())
         if document["format"] != _FORMAT:
             raise ValueError(f"format: expected {_FORMAT}, which this version of hubbub reads")
+        definition = dict(document["definition"])
         for found in document["files"]:
             name, reports, size = str(found["name"]), int(found["reports"]), int(found["bytes"])
             if not re.fullmatch(_DATA, name) or min(reports, size) < 0:
                 raise ValueError(f"file {name!r}: expected a name and numbers of an export")
+            about = (name.startswith("_counts-"), reports, size, definition)
             text = _checked_slice(found.get("slice", ""))
-            counts = name.startswith("_counts-")
-            files.append(ReportFile(folder / name, partition, counts, reports, size, None, text))
+            files.append(ReportFile(folder / name, partition, *about, text))
     except FileNotFoundError as error:
         raise MissingFileError(f"{path}: no such file") from error
     except (LookupError, TypeError, ValueError) as error:
@@ -169,90 +158,52 @@ def _checked_slice(text: object) -> str:
     return text
 
 
-def commit(folder: Location, files: Iterable[ReportFile]) -> None:
+def commit(folder: Location, definition: Mapping[str, object], files: Iterable[ReportFile]) -> None:
     """Make files the day, by its manifest, and delete what others there are of it."""
     listed = [
         {"name": file.path.name, "reports": file.reports, "bytes": file.size}
         | ({"slice": file.slice} if file.slice else {})
         for file in files
     ]
-    document = json.dumps({"format": _FORMAT, "files": listed}, indent=1)
-    (folder / MANIFEST).write_bytes(document.encode() + b"\n")
+    document = {"format": _FORMAT, "definition": definition, "files": listed}
+    (folder / MANIFEST).write_bytes(json.dumps(document, indent=1).encode() + b"\n")
     named = {file["name"] for file in listed}
     for name in folder.entries():
         if _WRITTEN.fullmatch(name) and name not in named:
             (folder / name).remove()
 
 
-# Definitions: how a version's reports were made.
+def check_made_so(file: ReportFile, definition: Mapping[str, object], whose: str) -> None:
+    """Raise ReportFileError if a file says that its reports were made in another way."""
+    expected = _shown(definition)
+    # Through JSON, because only then do lists and numbers compare as they were written.
+    if file.definition is not None and file.definition != json.loads(expected):
+        raise ReportFileError(
+            f"{file.path}: reports were made with {_shown(file.definition)}, but the {whose} has "
+            f"{expected}"
+        )
 
 
 def _shown(definition: Mapping[str, object]) -> str:
     return json.dumps(definition, sort_keys=True)
 
 
-def _digest(definition: Mapping[str, object]) -> str:
-    return hashlib.sha256(_shown(definition).encode()).hexdigest()
-
-
-def has_definition(
-    directory: Location, key: MetricVersion, definition: Mapping[str, object], whose: str
-) -> bool:
-    """Return whether a version's definition is there; it must be the given one."""
-    path = directory / _version_path(key) / DEFINITION
-    try:
-        there = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return False
-    except ValueError as error:
-        raise ReportFileError(f"{path}: {error}; expected JSON") from error
-    # Through JSON, because only then do lists and numbers compare as they were written.
-    if there != json.loads(_shown(definition)):
-        raise ReportFileError(
-            f"{path}: reports were made with {_shown(there)}, but the {whose} has "
-            f"{_shown(definition)}"
-        )
-    return True
-
-
-def write_definition(
-    address: Address, key: MetricVersion, definition: Mapping[str, object]
-) -> None:
-    """Write how a version's reports are made, if that isn't there yet (raises if it differs)."""
-    directory = resolve(address)
-    if not has_definition(directory, key, definition, "store"):
-        path = directory / _version_path(key) / DEFINITION
-        path.write_bytes(_shown(definition).encode() + b"\n")
-
-
-def check_definition(address: Address, metric: Metric) -> None:
-    """Raise ReportFileError if a metric's reports below a directory were made in another way."""
-    key = MetricVersion(metric.name, metric.version)
-    has_definition(resolve(address), key, metric.definition, "registry")
-
-
-def check_made_so(file: ReportFile, definition: Mapping[str, object]) -> None:
-    """Raise ReportFileError if a file says that its reports were made in another way."""
-    if file.definition not in {None, _digest(definition)}:
-        raise ReportFileError(
-            f"{file.path}: its reports were made in another way than {_shown(definition)}"
-        )
-
-
 # Finding files.
 
 
-def report_file(path: Location) -> ReportFile:
-    """Return a file by its own name, with its metadata."""
-    about = read_metadata(path) if path.name.endswith((".parquet", ".pq")) else {}
+def report_file(address: Address) -> ReportFile:
+    """Return a Parquet file by its own name, with what it says of itself."""
+    path = resolve(address)
+    about = read_metadata(path)
+    partition = _parse_partition(about.get("partition", ""))
+    if partition is None:
+        return ReportFile(path, None)
     try:
-        text = _checked_slice(about.get("slice", ""))
-    except ValueError as error:
-        raise ReportFileError(f"{path}: {error}") from error
-    # Its own word first: a copy may be in another day's folder, and have another name.
-    partition = _parse_partition(about.get("partition", "")) or partition_of(path)
-    counts = "set_bits" in about or path.name.endswith(".pq")
-    return ReportFile(path, partition, counts, definition=about.get("definition"), slice=text)
+        definition, text = json.loads(about["definition"]), _checked_slice(about["slice"])
+    except (LookupError, ValueError) as error:
+        raise ReportFileError(f"{path}: {error}; expected the metadata of an export") from error
+    counts = path.name.endswith(".pq")
+    return ReportFile(path, partition, counts, definition=definition, slice=text)
 
 
 def report_files(address: Address) -> Iterator[ReportFile]:
@@ -319,7 +270,9 @@ async def export_partitions(
     declared = {MetricVersion(it.metric, it.version): it for it in await store.declared()}
     spool = Path(directory.path) if directory.is_local else None
     for key in {partition.key: None for partition in plan}:
-        write_definition(directory, key, declared[key].definition)
+        for file in report_files(directory / _version_path(key)):
+            check_made_so(file, declared[key].definition, "store")
+            break  # an export never mixes them
     for partition, reports in zip(plan, expected, strict=True):
         version = declared[partition.key]
         sizes = (await store.slices(partition.key, partition.day, partition.day)).get(partition.day)
@@ -361,7 +314,7 @@ def write_day(
     files: list[ReportFile] = []
 
     def new_file(form: str, text: str) -> tuple[Location, dict[str, str]]:
-        about = {"partition": str(partition.path), "definition": _digest(definition), "slice": text}
+        about = {"partition": str(partition.path), "definition": _shown(definition), "slice": text}
         return folder / form.format(secrets.token_hex(8)), about
 
     for text, of_slice in blocks.items():
@@ -373,7 +326,7 @@ def write_day(
         write_counts(path, counts, about)
         files.append(ReportFile(path, partition, True, counts.total, path.size(), slice=text))
     # One step for both: what has become counts since an earlier export is never there twice.
-    commit(folder, files)
+    commit(folder, definition, files)
     return files
 
 
@@ -403,10 +356,8 @@ class ParquetReader(Reader):
     async def check(self, metric: Metric) -> None:
         """Raise StoreError if this metric's reports were made with other parameters."""
         key = MetricVersion(metric.name, metric.version)
-        is_there = has_definition(self._directory, key, metric.definition, "registry")
-        if not is_there and metric.version in await self.versions(metric.name):
-            path = self._directory / _version_path(key) / DEFINITION
-            raise ReportFileError(f"{path}: no such file; expected how the reports were made")
+        for file in self._all_files(key)[:1]:
+            check_made_so(file, metric.definition, "registry")
 
     async def contents(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
@@ -428,17 +379,16 @@ class ParquetReader(Reader):
             require_reports(file, found)
 
     async def slices(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+        self,
+        key: MetricVersion,
+        since: dt.date | None = None,
+        until: dt.date | None = None,
+        *,
+        only_counts: bool = False,
     ) -> SliceSizes:
         """Return the number of reports of each slice, whichever this reads, by day."""
-        return _sizes(self._all_files(key, since, until))
-
-    async def counted_slices(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> set[tuple[dt.date, str]]:
-        """Return the days and slices that have counts of forgotten reports."""
         files = self._all_files(key, since, until)
-        return {(_day_of(file), file.slice) for file in files if file.only_counts}
+        return _sizes(file for file in files if file.only_counts or not only_counts)
 
     async def versions(self, metric: str) -> list[int]:
         """Return the versions of a metric for which there are reports, or counts of them."""
@@ -459,12 +409,12 @@ class ParquetReader(Reader):
             self._listed[metric] = {
                 partition: folder
                 for folder in _days_in(self._directory / f"metric={metric}")
-                if (partition := partition_of(folder / MANIFEST))
+                if (partition := _partition_of(folder))
             }
         return self._listed[metric]
 
     def _all_files(
-        self, key: MetricVersion, since: dt.date | None, until: dt.date | None
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> list[ReportFile]:
         folders = self._days(key.metric)
         days = sorted(

@@ -1,11 +1,9 @@
 """Records, and counts of forgotten reports <-> Parquet files, by pyarrow.
 
 Records have the columns `cohort` (uint16) and `bits` (k/8 bytes), and a bounded number of rows a
-row group, so that files of any size are written and read in little memory. Counts have one row per
-cohort that has reports: `cohort`, `reports` (int64) and `bits` (k int64: how many of these have bit
-0, bit 1, ...); the schema's metadata has m and, in `set_bits`, how many reports have 0, 1, ... k
-set bits. Invariant: bits are the bytes of the record unchanged, bit j of a report in bit j%8 of
-byte j//8.
+row group, so that files of any size are written and read in little memory. Counts are one value of
+the column `counts`, as `hubbub.protocol.records` packs them. Invariant: bits are the bytes of the
+record unchanged, bit j of a report in bit j%8 of byte j//8.
 
 Files are read by ParquetFile: `pyarrow.dataset` takes .35 s of CPU and 53 MB more to import, and
 fetches ahead of what is asked for.
@@ -13,7 +11,6 @@ fetches ahead of what is asked for.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -23,14 +20,13 @@ from numpy.typing import NDArray
 
 from hubbub.protocol import (
     COHORT_BYTES,
-    CohortCounts,
     Columns,
     KeptCounts,
     Records,
-    RecordsError,
-    check_counts,
     columns,
     interleaved,
+    pack_counts,
+    unpack_counts,
 )
 from hubbub.storage.errors import MissingFileError, ReportFileError
 from hubbub.storage.locations import Address, Location, require, resolve, storage_errors
@@ -38,7 +34,6 @@ from hubbub.storage.locations import Address, Location, require, resolve, storag
 _BATCH_BYTES = 2**20  # of records at a time: fits a processor's cache
 _REQUEST_BYTES = 2**23
 """How much is fetched from other storage at a time: an export's row group in a request a column."""
-_MOST_COHORTS = 2**16  # a cohort is two bytes
 
 
 def require_pyarrow() -> Any:
@@ -170,10 +165,7 @@ def _bits_width(path: Location, schema: Any, k: int | None) -> int:
     fixed = int(kind.byte_width) if types.is_fixed_size_binary(kind) else None
     width = fixed if k is None else k // 8
     if width is None:
-        raise ReportFileError(
-            f"{path}: column bits: {kind}; expected binary of a fixed size, or a _definition.json "
-            "that says how many bits"
-        )
+        raise ReportFileError(f"{path}: column bits: {kind}; expected binary of a fixed size")
     if fixed not in {None, width}:
         raise ReportFileError(
             f"{path}: column bits: {fixed} bytes; expected {width} for k = {k} bits"
@@ -213,49 +205,24 @@ def _to_columns(path: Location, batch: Any, schema: Any, m: int | None, rows: in
 def write_counts(location: Location, kept: KeptCounts, about: Mapping[str, str]) -> None:
     """Write counts, and the file's metadata, in place of what is there."""
     pa = require_pyarrow()
-    counts = kept.counts
-    m, k = counts.bits.shape
-    occurring = np.flatnonzero(counts.reports)
-    columns = {
-        "cohort": pa.array(occurring.astype(np.uint16)),
-        "reports": pa.array(counts.reports[occurring]),
-        "bits": pa.FixedSizeListArray.from_arrays(pa.array(counts.bits[occurring].ravel()), k),
-    }
-    metadata = {**about, "m": str(m), "set_bits": json.dumps(kept.set_bits.tolist())}
+    found = pa.table({"counts": pa.array([pack_counts(kept)], pa.binary())}, metadata=about)
     with location.create() as file:
-        pa.parquet.write_table(pa.table(columns, metadata=metadata), file, compression="zstd")
+        pa.parquet.write_table(found, file, compression=None)
 
 
 def read_counts_file(address: Address, m: int | None = None, k: int | None = None) -> KeptCounts:
     """Return the counts of a file, of m cohorts and k bits if given."""
-    pa, path = require_pyarrow(), resolve(address)
+    path = resolve(address)
     with _reading(path, "a Parquet file of counts"), open_parquet(path) as file:
         found = file.read()
-    metadata = found.schema.metadata or {}
     try:
-        n_cohorts = int(metadata[b"m"])
-        set_bits = np.array(json.loads(metadata[b"set_bits"]), dtype=np.int64)
-        n_bits = len(set_bits) - 1
-        numbers = [np.asarray(found[name].to_numpy(), np.int64) for name in ("cohort", "reports")]
-        flat = np.asarray(found["bits"].combine_chunks().flatten(), dtype=np.int64)
-        rows = flat.reshape(len(numbers[0]), n_bits)
-    except (pa.ArrowException, LookupError, TypeError, ValueError) as error:
-        expected = "columns cohort, reports, bits, and m and set_bits in the metadata"
-        raise ReportFileError(f"{path}: isn't a file of counts; expected {expected}") from error
-    shape = f"counts of m = {n_cohorts}, k = {n_bits}"
-    if not (1 <= n_cohorts <= _MOST_COHORTS and n_bits >= 1):
-        raise ReportFileError(f"{path}: {shape}; expected m from 1 to {_MOST_COHORTS}, k from 1")
-    if (m or n_cohorts, k or n_bits) != (n_cohorts, n_bits):
-        raise ReportFileError(f"{path}: {shape}; expected m = {m}, k = {k}")
-    cohort, reports = numbers
-    is_below = (cohort >= 0) & (cohort < n_cohorts)
-    if not is_below.all() or len(np.unique(cohort)) < len(cohort):
-        raise ReportFileError(f"{path}: column cohort: expected 0 to {n_cohorts - 1}, each once")
-    counts = CohortCounts(np.zeros(n_cohorts, np.int64), np.zeros((n_cohorts, n_bits), np.int64))
-    counts.reports[cohort], counts.bits[cohort] = reports, rows
-    kept = KeptCounts(counts, set_bits)
-    try:
-        check_counts(kept)
-    except RecordsError as error:
-        raise ReportFileError(f"{path}: {error}") from error
+        [packed] = found["counts"].to_pylist()
+        kept = unpack_counts(packed)
+    except (LookupError, TypeError, ValueError) as error:
+        raise ReportFileError(f"{path}: isn't a file of counts: {error}") from error
+    shape = kept.counts.bits.shape
+    if shape != (m or shape[0], k or shape[1]):
+        raise ReportFileError(
+            f"{path}: counts of m = {shape[0]}, k = {shape[1]}; expected m = {m}, k = {k}"
+        )
     return kept

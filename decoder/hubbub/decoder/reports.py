@@ -49,25 +49,21 @@ from hubbub.storage import (
     MissingFileError,
     ParquetReader,
     Reader,
-    ReportFile,
     ReportFileError,
     SliceSizes,
     StoredRecords,
     StoreError,
     Where,
-    check_definition,
+    check_made_so,
     deleted_meanwhile,
-    export_of,
-    partition_of,
     read_counts_file,
     read_sqlite,
+    report_file,
     require_reports,
-    resolve,
 )
 
 _PIECE_BYTES = 2**22  # of reports: some milliseconds' counting, far above the cost of a call
 _SQLITE = "sqlite:"  # begins the address of a store in a file
-_EXPORTED = "metric="  # begins a folder of every file that an export wrote
 KeepsWhole = Callable[[int, dt.date | None], bool]
 """From the number of reports to whether they are kept whole.
 
@@ -400,19 +396,17 @@ def load_file(
     """Count the reports of one Parquet file with columns `cohort` and `bits`, whoever wrote it.
 
     Bit j is bit j%8 of byte j//8. Raises `ReportFileError` if it holds anything but reports of the
-    metric's parameters, or is in an exported directory that contradicts it.
+    metric's parameters, or an export wrote it of others.
     """
-    path, partition = resolve(address), None
-    if any(part.startswith(_EXPORTED) for part in path.parts):  # or spare what stores import
-        partition = partition_of(path)
-    if partition:
-        if partition[:2] != (metric.name, metric.version):
-            raise ReportFileError(
-                f"{path}: reports of {partition.metric} version {partition.version}; expected "
-                f"those of {metric.name} version {metric.version}"
-            )
-        check_definition(export_of(path), metric)
-    params, tasks = metric.params, plan_tasks([ReportFile(path, partition)])
+    file = report_file(address)
+    partition = file.partition
+    if partition and partition[:2] != (metric.name, metric.version):
+        raise ReportFileError(
+            f"{file.path}: reports of {partition.metric} version {partition.version}; expected "
+            f"those of {metric.name} version {metric.version}"
+        )
+    check_made_so(file, metric.definition, "registry")
+    params, tasks = metric.params, plan_tasks([file])
     counts, total = empty_counts(params), sum(task.reports for task in tasks)
     for kept in count_tasks(engine, tasks, params, detector):
         counts += kept.counts

@@ -20,7 +20,7 @@ from hubbub.decoder.options import ENGINES, LOCAL
 from hubbub.decoder.reports import StoredReports, load_reports
 from hubbub.inference import AnomalyDetector, Decoding, decode
 from hubbub.protocol import CohortCounts, Metric, Records, record_width
-from hubbub.storage import Partition, write_day, write_definition
+from hubbub.storage import Partition, write_day
 
 COUNTED = make_metric(params=make_params(k=128, m=64))
 _BLOCK = 2**19
@@ -50,7 +50,6 @@ def counts_digest(counts: CohortCounts) -> str:
 def _write_days(folder: Path, metric: Metric, days: Iterable[Iterator[Records]]) -> None:
     for day, blocks in enumerate(days, start=1):
         partition = Partition("homepage", 1, dt.date(2026, 11, day))
-        write_definition(folder, partition.key, metric.definition)
         write_day(folder, partition, metric.definition, {"": blocks}, {})
 
 

@@ -79,12 +79,11 @@ def export(
 
     Each day gets a file DIR/metric=NAME/version=N/day=DAY/part-*.parquet with its reports in random
     order; the columns are cohort (uint16) and bits (k/8 bytes; bit j of the report is bit j%8 of
-    byte j//8). Days that are kept only as counts get _counts-*.pq instead. Each version gets a
-    _definition.json.
+    byte j//8). Days that are kept only as counts get _counts-*.pq instead.
 
-    A day's _manifest.json lists its files and is written last, so an export that is killed leaves
-    nothing that would be read. Exporting a day again replaces its files. Days that the store no
-    longer has stay in DIR: delete them by hand.
+    A day's _manifest.json says how its reports were made, lists its files and is written last, so
+    an export that is killed leaves nothing that would be read. Exporting a day again replaces its
+    files. Days that the store no longer has stay in DIR: delete them by hand.
 
     Credentials for object storage come from the environment (AWS_ACCESS_KEY_ID and so on;
     AWS_ENDPOINT_URL for a server other than Amazon's), never from the address.
@@ -137,9 +136,6 @@ def export(
     metavar="DAY",
     help="The UTC day of a file's reports; for a directory, import only this day.",
 )
-@click.option(
-    "--column", default="irr", show_default=True, metavar="NAME", help="Column of bits in a CSV."
-)
 def import_(
     paths: tuple[str, ...],
     metrics: str | None,
@@ -147,19 +143,13 @@ def import_(
     config: Path | None,
     metric: str | None,
     day: dt.datetime | None,
-    column: str,
 ) -> None:
-    """Store the reports of exported directories, Parquet files, or google/rappor's CSVs.
+    """Store the reports of exported directories or other Parquet files.
 
     PATH is an exported directory, a part of one, or a copy of one of its files: these name their
     metric, version and day. With --metric and --day, PATH may also be any Parquet file with the
-    columns cohort and bits, or a CSV (.csv, .csv.gz) from google/rappor's clients, whose cohort and
-    one column of bits are read. The parameters must be the registry's, and k a multiple of 8. PATH
-    may be an address in object storage, as for export.
-
-    google/rappor and hubbub hash strings differently, so string reports from google/rappor's
-    clients are decoded with its map of candidates instead of a list: `hubbub-decoder decode METRIC
-    --map FILE`.
+    columns cohort and bits. The parameters must be the registry's. PATH may be an address in object
+    storage, as for export.
 
     A whole file is checked before any of it is stored. Importing it or a copy again, even after a
     crash, counts nothing twice as long as the store remembers batch ids (14 days, unless configured
@@ -169,7 +159,7 @@ def import_(
 
     async def run() -> None:
         registry = Registry.load(settings.metrics)
-        sources = find_sources(paths, registry, metric, _date(day), column)
+        sources = find_sources(paths, registry, metric, _date(day))
         new = known = 0
         async with open_store(settings.store, create=True) as opened:
             for source in sources:
