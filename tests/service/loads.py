@@ -21,6 +21,7 @@ from factories import make_metric, make_report
 from hubbub.client import Batch, Metric, batch_to_json
 from hubbub.storage import MetricVersion, open_store
 from service.posting import wait_until
+from unit.collector.exchanges import segments_of
 
 _METRIC = make_metric()
 _COHORTS = _METRIC.params.m
@@ -251,7 +252,7 @@ def stored_in(url: str, metric: Metric | None = None) -> list[bytes]:
     async def read() -> list[bytes]:
         async with open_store(url, create=False) as store:
             key = MetricVersion(metric.name, metric.version)
-            pieces = [piece async for piece in store.records(key)]
+            pieces = await segments_of(store, key)
         return [piece[i : i + width] for piece in pieces for i in range(0, len(piece), width)]
 
     return asyncio.run(read())

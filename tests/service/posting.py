@@ -17,6 +17,7 @@ from factories import make_metric, make_report
 from hubbub.client import Batch, Metric, batch_to_json
 from hubbub.protocol import MEDIA_TYPE, batch_to_compact
 from hubbub.storage import MetricVersion, Store, open_store
+from unit.collector.exchanges import segments_of
 
 SECONDS = 60.0
 JSON = "application/json"
@@ -133,7 +134,7 @@ def stored_records(database: Path, metric: Metric | None = None) -> list[bytes]:
     key, width = _key(metric), 2 + (metric or make_metric()).params.k // 8
 
     async def read(store: Store) -> list[bytes]:
-        joined = b"".join([segment async for segment in store.records(key)])
+        joined = b"".join(await segments_of(store, key))
         return [joined[i : i + width] for i in range(0, len(joined), width)]
 
     return _read(database, read)

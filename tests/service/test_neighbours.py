@@ -21,6 +21,7 @@ from hubbub.protocol import Records
 from hubbub.storage import Maintenance, MetricVersion, NewBatch, open_store
 from programs import forked_collector
 from service.posting import post
+from unit.collector.exchanges import segments_of
 
 _KEY = MetricVersion("homepage", 1)
 _TODAY = dt.date(2026, 3, 14)
@@ -143,7 +144,7 @@ def test_large_segments_do_not_stay_in_the_order_in_which_they_came(any_store_ur
                 await store.append([NewBatch(secrets.token_bytes(16), {_KEY: pool})], _TODAY)
             done = await Maintenance(store, 14, None, 1e9).run_once(_TOMORROW)
             assert (done.mixed, done.faults) == (origins * 16_384, {})
-            return [segment async for segment in store.records(_KEY)]
+            return await segments_of(store, _KEY)
 
     segments = asyncio.run(run())
     assert len(segments) == origins

@@ -34,14 +34,7 @@ from hubbub.storage.schema import (
     parameters as _parameters,
     segments as _segments,
 )
-from hubbub.storage.segments import (
-    DayGroup,
-    Segments,
-    SegmentSize,
-    chunked,
-    delete_segments,
-    lock_segments,
-)
+from hubbub.storage.segments import DayGroup, Segments, SegmentSize, chunked, take_segments
 
 
 class Counts:
@@ -147,9 +140,10 @@ class Counts:
         if found < len(chunk):
             return None
         async with self._database.write() as connection:
-            if not await lock_segments(connection, chunk, group, skip_locked=False):
+            taken = await take_segments(connection, chunk, group)
+            if len(taken) < len(chunk):
+                await connection.rollback()
                 return None
-            await delete_segments(connection, chunk, group.day)
             await self._add(connection, group, kept)
         return kept.total
 

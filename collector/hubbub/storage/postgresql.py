@@ -21,7 +21,7 @@ import contextlib
 import datetime as dt
 import logging
 import shlex
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -39,11 +39,13 @@ from hubbub.storage.database import (
     Row,
     id_table,
     parse_tables,
+    pooled_rows,
     segment_table,
     taking_day,
     translate_errors,
 )
 from hubbub.storage.errors import StoreError, UnreachableError, mask_address
+from hubbub.storage.reports import NewBatch
 from hubbub.storage.schema import LATE, disable_statistics, metadata, open_day, segments
 
 _CONNECT_SECONDS = 5.0
@@ -235,14 +237,26 @@ class PostgresqlDatabase(Database):
             await driver.execute(_WAIT_FOR_REPLICAS)
         return {row["batch_id"] for row in rows}
 
+    async def append(
+        self, batches: Mapping[bytes, NewBatch], day: dt.date, received: dt.date
+    ) -> set[bytes]:
+        """Copy the rows to the open day's table; imports of other days share one."""
+        # In order, so that collectors with the same ids don't deadlock.
+        ids = sorted(batches)
+        # In place: that takes 6 ms of 50,000 reports, and a group has fewer.
+        rows = pooled_rows(batches.values(), day)
+        async with self.begin(received) as transaction:
+            unseen = await self.take(transaction, ids)
+            if len(unseen) < len(ids):  # seldom
+                rows = pooled_rows([batches[it] for it in unseen], day)
+            name = segment_table(day).name if day == transaction.day else LATE
+            await self.insert_rows(transaction.connection, _as_table(name), rows)
+        return unseen
+
     async def day_tables(self) -> Sequence[DayTable]:
         """List what inherits."""
         async with self.read() as connection:
             return await _tables(connection)
-
-    def insert_target(self, day: dt.date, received: dt.date) -> sa.Table:
-        """Return the open day's table; imports of other days share one."""
-        return _as_table(segment_table(day).name if day == received else LATE)
 
     async def merge_target(self, connection: AsyncConnection, day: dt.date) -> sa.Table:
         """Return the day's table, if there is one."""

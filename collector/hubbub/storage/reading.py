@@ -87,23 +87,20 @@ class SqlReader(Reader):
                     yield StoredRecords(day, data, text)
 
     async def slices(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+        self,
+        key: MetricVersion,
+        since: dt.date | None = None,
+        until: dt.date | None = None,
+        *,
+        only_counts: bool = False,
     ) -> SliceSizes:
         """Return the number of reports of each slice, whichever this reads, by day."""
         sums = (
             f"SELECT day, slice, sum(reports) FROM {table} {_WHICH} GROUP BY day, slice"  # noqa: S608
-            for table in ("segments", "counts")
+            for table in (("counts",) if only_counts else ("segments", "counts"))
         )
         rows = await self.rows(" UNION ALL ".join(sums), _values(key, since, until))
         return added((_day(day), text, int(reports)) for day, text, reports in rows)
-
-    async def counted_slices(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> set[tuple[dt.date, str]]:
-        """Return the days and slices with counts of forgotten reports, whichever this reads."""
-        query = f"SELECT day, slice FROM counts {_WHICH}"  # noqa: S608
-        rows = await self.rows(query, _values(key, since, until))
-        return {(_day(day), text) for day, text in rows}
 
     async def versions(self, metric: str) -> list[int]:
         """Return the versions of a metric for which reports, or counts of them, are stored."""

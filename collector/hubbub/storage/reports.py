@@ -240,15 +240,17 @@ class Reader(abc.ABC):
 
     @abc.abstractmethod
     async def slices(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+        self,
+        key: MetricVersion,
+        since: dt.date | None = None,
+        until: dt.date | None = None,
+        *,
+        only_counts: bool = False,
     ) -> SliceSizes:
-        """Return the number of reports of each slice, whichever this reads, by day."""
+        """Return the number of reports of each slice, whichever this reads, by day.
 
-    @abc.abstractmethod
-    async def counted_slices(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> set[tuple[dt.date, str]]:
-        """Return the days and slices with counts of forgotten reports, whichever this reads."""
+        `only_counts`: of those that were counted and forgotten.
+        """
 
     @abc.abstractmethod
     def contents(
@@ -281,7 +283,8 @@ class Reader(abc.ABC):
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
     ) -> dt.date | None:
         """Return the last of the days with counts of forgotten reports."""
-        counted = await self.counted_slices(key, since, until)
+        sizes = await self.slices(key, since, until, only_counts=True)
+        counted = {(day, text) for day, reports in sizes.items() for text in reports}
         if self.where:
             counted &= self.where.chosen(await self.slices(key, since, until))
         return max((day for day, _ in counted), default=None)

@@ -157,7 +157,7 @@ class Segments:
             complete = True
             for chunk in chunked(await self.sizes(*which)):
                 async with self._database.write() as connection:
-                    reports = await delete_segments(connection, chunk)
+                    reports = await take_segments(connection, chunk)
                 deleted += sum(reports)
                 # Some were merged meanwhile, so their reports are in another segment.
                 complete = complete and len(reports) == len(chunk)
@@ -212,8 +212,9 @@ class Segments:
     ) -> AsyncGenerator[Records, None]:
         """Yield the records of those segments of a day that are there, one segment at a time."""
         async with self._database.read() as connection:
-            for some in _selections(chunk, day):
-                query = sa.select(segments.c.reports, segments.c.records).where(*some)
+            for some in pieces([size.segment_id for size in chunk], _IDS_A_STATEMENT):
+                query = sa.select(segments.c.reports, segments.c.records)
+                query = query.where(segments.c.segment_id.in_(some), segments.c.day == day)
                 # So that memory holds one segment, and not the day.
                 options = {"max_row_buffer": 1}
                 async for reports, data in await connection.stream(
@@ -241,11 +242,12 @@ class Segments:
         where these go; if not where merged segments do. Returns whether they were replaced.
         """
         async with self._database.write() as connection:
-            # In their slice: upkeep may have moved them to another since they were read.
-            if not await lock_segments(connection, chunk, group, skip_locked=True):
+            # First deleted: the new segments then take the space of the old ones. In their slice:
+            # upkeep may have moved them to another since they were read.
+            taken = await take_segments(connection, chunk, group, skip_locked=True)
+            if len(taken) < len(chunk):
+                await connection.rollback()
                 return False
-            # First deleted: the new segments then take the space of the old ones.
-            await delete_segments(connection, chunk, group.day)
             if into is None:
                 into = await self._database.merge_target(connection, group.day)
             while (some := await asyncio.to_thread(next, rows, None)) is not None:
@@ -267,45 +269,31 @@ def chunked(sizes: Iterable[SegmentSize]) -> Iterator[list[SegmentSize]]:
         yield chunk
 
 
-def _selections(
-    chunk: Iterable[SegmentSize], day: dt.date | None
-) -> Iterator[list[sa.ColumnElement[bool]]]:
-    ids = [size.segment_id for size in chunk]
-    of_day = [] if day is None else [segments.c.day == day]
-    return ([segments.c.segment_id.in_(some), *of_day] for some in pieces(ids, _IDS_A_STATEMENT))
-
-
-async def lock_segments(
+async def take_segments(
     connection: AsyncConnection,
     chunk: Collection[SegmentSize],
-    group: DayGroup,
+    group: DayGroup | None = None,
     *,
-    skip_locked: bool,
-) -> bool:
-    """Lock segments of a group until the transaction ends; return whether all are there.
-
-    `skip_locked`: whether to take one that another transaction has locked as gone, or to wait for
-    it.
-    """
-    locked = 0
-    for some in _selections(chunk, group.day):
-        query = sa.select(segments.c.segment_id).where(*some, segments.c.slice == group.key.slice)
-        # In order, so that two who wait don't deadlock.
-        query = query.order_by(segments.c.segment_id).with_for_update(skip_locked=skip_locked)
-        locked += len((await connection.scalars(query)).all())
-    return locked == len(chunk)
-
-
-async def delete_segments(
-    connection: AsyncConnection, chunk: Iterable[SegmentSize], day: dt.date | None = None
+    skip_locked: bool = False,
 ) -> list[int]:
-    """Delete the segments that are still there; return the number of reports of each."""
+    """Delete those segments that are there; return the reports of each.
+
+    `group`: theirs; then this ends as soon as one is gone, or in another slice, and the transaction
+    must be rolled back. `skip_locked`: whether to take one that another transaction has locked as
+    gone, or to wait for it.
+    """
+    of_group = (segments.c.day == group.day, segments.c.slice == group.key.slice) if group else ()
     reports: list[int] = []
-    for some in _selections(chunk, day):
-        # Locked in order, so that two deletions don't deadlock.
-        query = sa.select(segments.c.reports).where(*some).order_by(segments.c.segment_id)
-        reports.extend(await connection.scalars(query.with_for_update()))
-        await connection.execute(sa.delete(segments).where(*some))
+    for some in pieces([size.segment_id for size in chunk], _IDS_A_STATEMENT):
+        which = (segments.c.segment_id.in_(some), *of_group)
+        # Locked in order, so that two who wait don't deadlock.
+        query = sa.select(segments.c.reports).where(*which).order_by(segments.c.segment_id)
+        locking = query.with_for_update(skip_locked=skip_locked)
+        found = (await connection.scalars(locking)).all()
+        if group and len(found) < len(some):
+            break
+        reports.extend(found)
+        await connection.execute(sa.delete(segments).where(*which))
     return reports
 
 

@@ -15,7 +15,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -23,7 +23,7 @@ from weakref import WeakSet
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
 from hubbub.storage.database import (
@@ -74,9 +74,17 @@ fails to read one, the process dies, where a read would raise.
 _POLL_SECONDS = 0.001
 """Between two attempts to take the write lock: a commit keeps it for about as long."""
 
-_IDS_A_STATEMENT = 500  # below SQLite's 999 parameters, with room for others
 _TABLES_A_STATEMENT = 100
-"""SQLite takes 999 parameters of a statement, and expressions 1,000 deep: one level for a table."""
+"""SQLite takes expressions 1,000 deep: one level for a table."""
+
+_GIVEN = """
+    WITH RECURSIVE given (id, place) AS (
+        SELECT substr(?1, 1, 16), 1 WHERE ?1 <> x''
+        UNION ALL SELECT substr(?1, place + 16, 16), place + 16 FROM given
+        WHERE place + 16 < length(?1)
+    )
+"""
+"""Cuts ids that came as one parameter, end to end: SQLite takes no more than 999 of them."""
 
 _IDS_COPIED = 65_536
 """1 MiB of ids at a time: a write transaction that copies them takes some tens of milliseconds."""
@@ -91,10 +99,8 @@ class SqliteDatabase(Database):
     in a thread: of single statements each would wait for its turn of a busy event loop.
 
     Whoever inserts the first id of a day makes its table. There is one writer at a time, which
-    selects the ids that are known and inserts the others. Each row that SQLite returns takes the
-    interpreter's lock twice, and a busy event loop is slow to release it. So all tables are
-    searched by one statement (or a few, if there are very many), and rows are selected only if
-    there are any, which is seldom.
+    selects the ids that are known, by one statement over all tables (or a few, if there are very
+    many), and inserts the others.
     """
 
     _insert = staticmethod(insert)
@@ -120,10 +126,6 @@ class SqliteDatabase(Database):
         sa.event.listen(self.writer, "connect", _prepare_writer)
         sa.event.listen(self.writer, "connect", _keep_pages)
         sa.event.listen(self.writer, "begin", _begin_writing_now)
-
-    def make(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Begin a transaction that writes: it is alone anyway."""
-        return self.write()
 
     async def reclaim_space(self) -> None:
         """Copy the log into the database and empty it, or leave it if a reader needs it."""
@@ -269,31 +271,19 @@ def _take(connection: sa.Connection, day: dt.date, ids: Sequence[bytes]) -> set[
     if own not in tables:
         connection.exec_driver_sql(_make_id_table(own))
         tables.append(own)
-    new = sorted(set(ids) - _known(connection, tables, ids))
-    for some in pieces(new, _IDS_A_STATEMENT):
-        rows = ",".join(["(?)"] * len(some))
-        statement = f"INSERT INTO {own.name} VALUES {rows}"  # noqa: S608
-        connection.exec_driver_sql(statement, tuple(some))
-    return set(new)
-
-
-def _known(
-    connection: sa.Connection, tables: Sequence[DayTable], ids: Sequence[bytes]
-) -> set[bytes]:
-    """Return those of these ids that any of these tables has."""
-    known: set[bytes] = set()
-    for some in pieces(ids, _IDS_A_STATEMENT):
-        given = f"WITH ids (id) AS (VALUES {','.join(['(?)'] * len(some))})"
-        for searched in pieces(tables, _TABLES_A_STATEMENT):
-            has_id = " OR ".join(
-                f"EXISTS (SELECT 1 FROM {table.name} WHERE batch_id = id)"  # noqa: S608
-                for table in searched
-            )
-            counting = f"{given} SELECT count(*) FROM ids WHERE {has_id}"  # noqa: S608
-            if connection.exec_driver_sql(counting, tuple(some)).scalar():
-                finding = f"{given} SELECT id FROM ids WHERE {has_id}"  # noqa: S608
-                known.update(connection.exec_driver_sql(finding, tuple(some)).scalars())
-    return known
+    new = set(ids)
+    for some in pieces(tables, _TABLES_A_STATEMENT):
+        # Nearly always none: each row would take the interpreter's lock twice, and a busy event
+        # loop is slow to release it.
+        known = " OR ".join(
+            f"EXISTS (SELECT 1 FROM {table.name} WHERE batch_id = id)"  # noqa: S608
+            for table in some
+        )
+        query = f"{_GIVEN} SELECT id FROM given WHERE {known}"  # noqa: S608
+        new.difference_update(connection.exec_driver_sql(query, (b"".join(ids),)).scalars())
+    insertion = f"{_GIVEN} INSERT INTO {own.name} SELECT id FROM given"  # noqa: S608
+    connection.exec_driver_sql(insertion, (b"".join(sorted(new)),))
+    return new
 
 
 def _make_id_table(table: DayTable) -> str:

@@ -125,20 +125,6 @@ class Store(SqlReader):
             unseen.discard(batch.batch_id)
         return found
 
-    async def records(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> AsyncGenerator[bytes, None]:
-        """Yield the records of each segment, end to end, days `since` to `until` included.
-
-        The transaction ends with the generator: close it if it isn't read to its end.
-        """
-        query = sa.select(_segments.c.records).where(*_conditions(_segments, key, since, until))
-        async with self.database.read() as connection:
-            # A few at a time, so that memory holds these, not the store.
-            options = {"max_row_buffer": _SEGMENTS_IN_MEMORY}
-            async for row in await connection.stream(query, execution_options=options):
-                yield row.records
-
     async def count_slices(self, day: dt.date) -> dict[MetricVersion, int]:
         """Return how many slices each metric's version has that has reports of a day."""
         version = (_segments.c.metric, _segments.c.version)
@@ -331,17 +317,6 @@ async def _open_database(url: str, *, create: bool) -> AsyncIterator[Database]:
         yield database
     finally:
         await database.close()
-
-
-def _conditions(
-    table: sa.Table, key: MetricVersion, since: dt.date | None, until: dt.date | None
-) -> list[sa.ColumnElement[bool]]:
-    which = [table.c.metric == key.metric, table.c.version == key.version]
-    if since is not None:
-        which.append(table.c.day >= since)
-    if until is not None:
-        which.append(table.c.day <= until)
-    return which
 
 
 def _parameter_row(declared: Declared) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from scipy import stats
 from factories import make_metric
 from hubbub.protocol import Records
 from hubbub.storage import Maintenance, MetricVersion, NewBatch, Store, open_store
+from unit.collector.exchanges import segments_of
 
 MOST_NEIGHBOURS = 16
 """By chance there are two; more than 16 with probability below 1e-9 (Poisson)."""
@@ -70,7 +71,7 @@ class Arrived:
 async def export(url: str) -> bytes:
     """Return what the admin listener sends of the day's reports, in that order."""
     async with open_store(url, create=False) as store:
-        return b"".join([segment async for segment in store.records(_KEY)])
+        return b"".join(await segments_of(store, _KEY))
 
 
 async def _upkeep(store: Store, day: dt.date) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from hubbub.protocol import Records
 from hubbub.storage import MetricVersion, NewBatch, Store, open_store
+from unit.collector.exchanges import segments_of
 
 HOMEPAGE = MetricVersion("homepage", 1)
 WIDTH = 18
@@ -45,5 +46,5 @@ async def stored_segments(store: Store, key: MetricVersion = HOMEPAGE) -> list[l
     """Return the numbers of the records in each segment, in the order in which they are stored."""
     return [
         [int.from_bytes(segment[i : i + 2], "little") for i in range(0, len(segment), WIDTH)]
-        async for segment in store.records(key)
+        for segment in await segments_of(store, key)
     ]

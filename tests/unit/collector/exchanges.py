@@ -61,6 +61,15 @@ def each(width: int, data: bytes) -> list[bytes]:
     return [data[i : i + width] for i in range(0, len(data), width)]
 
 
+async def segments_of(reader: Reader, key: MetricVersion, *days: dt.date) -> list[bytes]:
+    """Return the records of each segment, end to end, from the first day to the last."""
+    return [
+        stored.records
+        async for stored in reader.contents(key, *days)
+        if isinstance(stored, StoredRecords)
+    ]
+
+
 async def contents(reader: Reader, metrics: Iterable[Metric]) -> Contents:
     """Return the multiset of records of each partition that isn't empty."""
     found = {}

@@ -20,6 +20,7 @@ from unit.collector.batches import (
     two_stores,
 )
 from unit.collector.event_loop import in_event_loop
+from unit.collector.exchanges import segments_of
 
 _DAY = dt.date(2026, 3, 14)
 
@@ -90,7 +91,7 @@ async def test_segments_are_chosen_by_metric_version_and_day(any_store_url):
         assert await store.count(keys[1], until=days[0]) == 2
         assert await store.count(keys[1], since=days[1], until=days[2]) == 4
         assert await store.count(keys[1], since=days[3] + dt.timedelta(days=1)) == 0
-        chosen = [s async for s in store.records(keys[2], since=days[1], until=days[2])]
+        chosen = await segments_of(store, keys[2], days[1], days[2])
         assert [len(segment) for segment in chosen] == [3 * 18] * 2
         assert await store.versions("homepage") == [1, 2]
         assert await store.versions("nothing") == []

@@ -14,6 +14,7 @@ import trustme
 from hubbub.storage import open_store
 from unit.collector.batches import HOMEPAGE, make_random_batch
 from unit.collector.event_loop import in_event_loop
+from unit.collector.exchanges import segments_of
 
 _DAY = dt.date(2026, 3, 14)
 
@@ -41,7 +42,7 @@ async def test_answers_larger_than_the_buffer_arrive_whole(postgresql_url, over_
         open_store(tls_url if over_tls else postgresql_url, create=True) as store,
     ):
         await store.append([batch], _DAY)
-        (stored,) = [segment async for segment in store.records(HOMEPAGE)]
+        (stored,) = await segments_of(store, HOMEPAGE)
     width, sent = batch.records[HOMEPAGE]
     assert sorted(_cut(stored, width)) == sorted(_cut(sent, width))
 
