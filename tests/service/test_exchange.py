@@ -202,7 +202,7 @@ def _stored_any(database: Path) -> bool:
             ("import", "bad.parquet", "--metric", "x", "--day", "2026-03-14"),
             "must be one of: homepage",
         ),
-        (("import", "absent.csv"), "absent.csv: no such file or folder"),
+        (("import", "absent.parquet"), "absent.parquet: No such file or directory; expected a"),
         (("export", "--to", "."), "which isn't an export"),
         (("export", "--to", "new", "--metric", "visits"), "'visits' isn't in the store"),
         (("export", "--to", "new", "--since", "yesterday"), "'yesterday' does not match"),

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from hubbub.protocol import Metric, Records, Registry, record_width
-from hubbub.storage.errors import MissingFileError, ReportFileError
+from hubbub.storage.errors import ReportFileError
 from hubbub.storage.exports import ReportFile, check_made_so, report_file, report_files
 from hubbub.storage.locations import Address, Location, resolve, storage_errors
 from hubbub.storage.parquet import read_counts_file, read_records
@@ -65,8 +65,6 @@ def find_sources(
     """
     sources = []
     for path in map(resolve, addresses):
-        if path.is_local and not path.exists():
-            raise MissingFileError(f"{path}: no such file or folder")
         files = list(report_files(path)) if path.is_folder() else [report_file(path)]
         chosen = [
             file
@@ -138,7 +136,7 @@ async def import_file(
 
 
 def _chunk_id(source: ImportSource, digest: str, number: int) -> bytes:
-    place = [*source.key.whole[:2], source.day.isoformat()]
+    place = [*source.key[:2], source.day.isoformat()]
     place += [source.slice] if source.slice else []
     text = json.dumps(["hubbub import", digest, number, *place])
     return hashlib.sha256(text.encode()).digest()[:16]

@@ -159,16 +159,12 @@ class Location:
             return self._local.is_dir()
         return bool(self._info().type == require("pyarrow.fs").FileType.Directory)
 
-    def exists(self) -> bool:
-        """Return whether there is a file or a folder."""
-        return self.is_folder() or self.size() is not None
-
-    def files(self, *, recursive: bool = True) -> list[Location]:
+    def files(self) -> list[Location]:
         """Return the files in a folder, and in those below it, in order; none if it is missing."""
         if not self.root:
-            found = self._local.rglob("*") if recursive else self._local.glob("*")
+            found = self._local.rglob("*")
             return sorted(Location("", PurePosixPath(it)) for it in found if it.is_file())
-        names = (info.path for info in self._select(recursive) if info.size is not None)
+        names = (info.path for info in self._select(recursive=True) if info.size is not None)
         return sorted(Location(self.root, PurePosixPath(name.partition("/")[2])) for name in names)
 
     def entries(self) -> list[str]:
@@ -190,7 +186,7 @@ class Location:
         with storage_errors(self):
             return filesystem.get_file_info(path)
 
-    def _select(self, recursive: bool) -> list[Any]:
+    def _select(self, *, recursive: bool) -> list[Any]:
         filesystem, path = self.arrow()
         selector = require("pyarrow.fs").FileSelector(
             path, recursive=recursive, allow_not_found=True
@@ -353,32 +349,30 @@ def _describe(error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def named_errors(path: Path) -> Iterator[None]:
-    """Name the file in an error of writing, as on a full disk: the system's don't."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
-
-
-@contextlib.contextmanager
 def _put_in_place(path: Path) -> Iterator[IO[bytes]]:
     """Write under a temporary name, which no reader takes for data; then make it `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with named_errors(path), temporary.open("wb") as file:
+        with temporary.open("wb") as file:
             yield file
             # Or a power cut could leave the new name with nothing in it.
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
         # Names outlast a power cut in the order in which they appeared.
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(path.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # as on a full disk: the system's have none
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

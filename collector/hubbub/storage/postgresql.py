@@ -46,7 +46,7 @@ from hubbub.storage.database import (
 )
 from hubbub.storage.errors import StoreError, UnreachableError, mask_address
 from hubbub.storage.reports import NewBatch
-from hubbub.storage.schema import LATE, disable_statistics, metadata, open_day, segments
+from hubbub.storage.schema import LATE, batch_ids, inheriting, metadata, open_day, segments
 
 _CONNECT_SECONDS = 5.0
 """A server on the same network answers in milliseconds, one that fails over in seconds."""
@@ -493,16 +493,7 @@ async def _make(connection: AsyncConnection, *tables: DayTable) -> None:
         there = await _tables(connection)
         for name, day, holds_ids, _ in [table for table in tables if table not in there]:
             # With this condition a query for some days leaves out the tables of others.
-            check = f"PRIMARY KEY (segment_id), CHECK (day = DATE '{day}')"
-            parent, constraints, unsampled = (
-                ("batch_ids", "PRIMARY KEY (batch_id)", "batch_id")
-                if holds_ids
-                else ("segments", check, "records")
-            )
-            await connection.exec_driver_sql(
-                f"CREATE TABLE {name} ({constraints}) INHERITS ({parent})"
-            )
-            await connection.exec_driver_sql(disable_statistics(name, unsampled))
-            if not holds_ids:
-                columns = "(metric, version, day, slice, reports)"
-                await connection.exec_driver_sql(f"CREATE INDEX {name}_by_day ON {name} {columns}")
+            of_day = f"CHECK (day = DATE '{day}')"
+            made = inheriting(name, batch_ids) if holds_ids else inheriting(name, segments, of_day)
+            for statement in made:
+                await connection.exec_driver_sql(statement)

@@ -83,13 +83,28 @@ upkeep_day = sa.Table("upkeep_day", metadata, sa.Column("day", sa.Date, primary_
 """The day of the last upkeep; several only if collectors wrote them at once."""
 
 
-def disable_statistics(table: str, column: str) -> str:
-    """Return what keeps PostgreSQL's ANALYZE from storing samples of a column in its catalogue.
+def inheriting(name: str, parent: sa.Table, *constraints: str) -> list[str]:
+    """Return what makes a table of PostgreSQL's that inherits from a parent."""
+    (key, *_) = parent.columns.keys()
+    rules = ", ".join([f"PRIMARY KEY ({key})", *constraints])
+    indexes = [
+        f"CREATE INDEX {name}_by_day ON {name} ({', '.join(index.columns.keys())})"
+        for index in parent.indexes
+    ]
+    return [
+        f"CREATE TABLE {name} ({rules}) INHERITS ({parent.name})",
+        *indexes,
+        unsampled(name, parent),
+    ]
 
-    A small segment is such a sample, whole: reports that came together, which would stay there
-    after they have been merged with others.
+
+def unsampled(name: str, table: sa.Table) -> str:
+    """Return what keeps PostgreSQL's ANALYZE from storing samples of the last column.
+
+    A small segment is such a sample, whole: reports that came together, which would stay in the
+    catalogue after they have been merged with others.
     """
-    return f"ALTER TABLE {table} ALTER COLUMN {column} SET STATISTICS 0"
+    return f"ALTER TABLE {name} ALTER COLUMN {table.columns.keys()[-1]} SET STATISTICS 0"
 
 
 def has_tables(connection: sa.Connection, url: str) -> bool:
@@ -113,14 +128,9 @@ def make_tables(connection: sa.Connection) -> None:
         connection.exec_driver_sql(
             f"ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL"
         )
-    connection.exec_driver_sql(
-        f"CREATE TABLE {LATE} (PRIMARY KEY (segment_id)) INHERITS (segments)"
-    )
-    columns = "(metric, version, day, slice, reports)"
-    connection.exec_driver_sql(f"CREATE INDEX {LATE}_by_day ON {LATE} {columns}")
-    for table, column in (
-        ("ONLY batch_ids", "batch_id"),
-        ("ONLY segments", "records"),
-        (LATE, "records"),
+    for statement in (
+        unsampled("ONLY batch_ids", batch_ids),
+        unsampled("ONLY segments", segments),
+        *inheriting(LATE, segments),
     ):
-        connection.exec_driver_sql(disable_statistics(table, column))
+        connection.exec_driver_sql(statement)

@@ -39,6 +39,7 @@ from hubbub.storage.database import (
     translate_errors,
 )
 from hubbub.storage.errors import StoreError
+from hubbub.storage.locations import sync
 from hubbub.storage.reading import BUSY_SECONDS, connect, file_of
 from hubbub.storage.reports import NewBatch
 from hubbub.storage.schema import segments
@@ -312,9 +313,9 @@ def _copy(source: Path, target: Path) -> None:
                 (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
                 if found != "ok":
                     raise StoreError(f"backup: the database is damaged: {found}")
-            _sync(partial)
+            sync(partial)
             partial.rename(target)
-            _sync(target.absolute().parent)
+            sync(target.absolute().parent)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
@@ -322,14 +323,6 @@ def _copy(source: Path, target: Path) -> None:
         raise StoreError(f"backup of {source} to {target}: {error}") from error
     except OSError as error:
         raise StoreError(f"backup to {target}: {error.strerror}") from error
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class _Connection(sqlite3.Connection):

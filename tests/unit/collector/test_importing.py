@@ -19,7 +19,6 @@ from hubbub.storage import (
     CHUNK_BYTES,
     Imported,
     MetricVersion,
-    Partition,
     ReportFileError,
     Store,
     StoreError,
@@ -81,18 +80,6 @@ async def test_exported_days_are_imported_unchanged(batches):
 
 def _without_empty(found: Contents) -> Contents:
     return {partition: records for partition, records in found.items() if records}
-
-
-@in_event_loop
-async def test_importing_an_export_again_adds_nothing(tmp_path):
-    out = await _exported(tmp_path, range(500))
-    async with open_store(f"sqlite:///{tmp_path}/b.db", create=True) as store:
-        assert await import_all(store, out) == Imported(new=500, known=0)
-        assert await import_all(store, out) == Imported(new=0, known=500)
-        assert await import_all(store, out / "metric=homepage") == Imported(new=0, known=500)
-        [file] = (out / Partition("homepage", 1, DAY).path).glob("part-*.parquet")
-        assert await import_all(store, file) == Imported(new=0, known=500)
-        assert await store.count(_KEY) == 500
 
 
 @in_event_loop

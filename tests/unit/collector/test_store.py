@@ -25,16 +25,6 @@ from unit.collector.exchanges import segments_of
 _DAY = dt.date(2026, 3, 14)
 
 
-@in_event_loop
-async def test_new_batches_are_stored_and_distinguished_from_known_ones(any_store_url):
-    first, second = make_new_batch(range(3)), make_new_batch(range(3, 8))
-    async with open_store(any_store_url, create=True) as store:
-        assert await store.append([first], _DAY) == [True]
-        assert await store.append([second, first], _DAY) == [True, False]
-        assert await store.append([second, first], _DAY) == [False, False]
-        assert await store.count(HOMEPAGE) == 8
-
-
 @given(st.lists(st.lists(st.integers(0, 12), max_size=8), max_size=6))
 @examples(40)
 @in_event_loop
@@ -130,17 +120,6 @@ async def test_registry_with_one_changed_metric_declares_none(any_store_url):
         with pytest.raises(StoreError):
             await store.declare([make_metric("search"), make_metric(params=make_params(k=8))])
         await store.declare([make_metric("search", params=make_params(k=8))])
-
-
-@in_event_loop
-async def test_reader_sees_what_a_writer_committed_meanwhile(any_store_url):
-    async with (
-        open_store(any_store_url, create=True) as writer,
-        open_store(any_store_url, create=False) as reader,
-    ):
-        assert await reader.count(HOMEPAGE) == 0
-        await writer.append([make_new_batch()], _DAY)
-        assert await reader.count(HOMEPAGE) == 3
 
 
 @in_event_loop

@@ -50,18 +50,6 @@ async def test_group_of_known_and_new_batches_of_several_days(any_store_url):
 
 
 @in_event_loop
-async def test_days_are_forgotten_whole(any_store_url):
-    batches = [make_new_batch([number]) for number in range(600)]
-    async with open_store(any_store_url, create=True) as store:
-        await store.append(batches[::2], _DAY)
-        await store.append(batches[1::2], _TOMORROW)
-        assert await store.database.forget(_DAY) == 0
-        assert await store.database.forget(_TOMORROW) == 1
-        assert await store.database.forget(_TOMORROW) == 0
-        assert await store.append(batches, _TOMORROW) == [True, False] * 300
-
-
-@in_event_loop
 async def test_first_batches_of_a_day_come_from_many_at_once(any_store_url):
     """Neither waits for the other to make the day's table, or makes it again."""
 

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from databases import GUARDED
 from hubbub.storage import Store, StoreError, open_store
 from hubbub.storage.schema import segments
+from unit.collector.appends import listening
 from unit.collector.batches import (
     HOMEPAGE,
     make_new_batch,
@@ -90,7 +91,7 @@ async def test_day_whose_table_is_dropped_takes_reports_of_a_late_clock(postgres
                     "day": _DAY,
                 }
                 values = {**row, "reports": 1, "records": make_record(7)}
-                into = one.database.insert_target(_DAY, _DAY)
+                into = await one.database.merge_target(transaction.connection, _DAY)
                 await transaction.connection.execute(sa.insert(into).values(values))
 
         late = asyncio.create_task(write())
@@ -140,11 +141,8 @@ async def test_tidying_goes_on_when_another_collector_drops_a_table_meanwhile(
     async with open_store(postgresql_url, create=True) as store:
         await store.append([make_new_batch()], _DAY)
         await store.append([make_new_batch()], _TOMORROW)
-        sa.event.listen(sa.Engine, "before_cursor_execute", drop_first)
-        try:
+        with listening("before_cursor_execute", drop_first):
             await store.database.reclaim_space()
-        finally:
-            sa.event.remove(sa.Engine, "before_cursor_execute", drop_first)
     tables = {"counts", "segments", "segments_late", "segments_20260314", "segments_20260315"}
     assert set(vacuums) == tables
 

@@ -30,7 +30,7 @@ async def test_group_that_fails_leaves_no_trace(store_url, database):
     async with open_store(store_url, create=True) as store:
         await store.append([known], _DAY)
         _execute(database, "ALTER TABLE segments RENAME TO elsewhere")
-        with pytest.raises(StoreError, match="no such table: segments"):
+        with pytest.raises(StoreError, match=r"^store: no such table: segments$"):
             await store.append([known, batch], _DAY)
         _execute(database, "ALTER TABLE elsewhere RENAME TO segments")
         assert await store.append([known, batch], _DAY) == [False, True]
@@ -162,16 +162,6 @@ async def test_database_of_something_else_is_explained(store_url, database):
     # Whoever wants both in one file may have both.
     async with open_store(store_url, create=True) as store:
         assert await store.append([make_new_batch()], _DAY) == [True]
-
-
-@in_event_loop
-async def test_errors_show_no_statement_and_no_values(store_url, database):
-    batch = make_new_batch(batch_id=b"sixteen bytes id")
-    async with open_store(store_url, create=True) as store:
-        _execute(database, "DROP TABLE segments")
-        with pytest.raises(StoreError) as refused:
-            await store.append([batch], _DAY)
-    assert str(refused.value) == "store: no such table: segments"
 
 
 @pytest.mark.parametrize(

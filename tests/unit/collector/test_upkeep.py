@@ -51,16 +51,6 @@ async def test_ids_are_known_for_the_whole_window_and_then_forgotten(any_store_u
 
 
 @in_event_loop
-async def test_reports_are_kept_for_the_days_of_retention_and_then_dropped(any_store_url):
-    async with open_store(any_store_url, create=True) as store:
-        for age in range(10):
-            await store.append([make_new_batch([age])], _days_ago(age))
-        done = await Maintenance(store, 14, 7, _FOR_EVER).run_once(_TODAY)
-        assert (done.forgotten, done.dropped) == (0, 2)
-        assert await store.days(HOMEPAGE) == [_days_ago(age) for age in range(7, -1, -1)]
-
-
-@in_event_loop
 async def test_ageing_goes_on_when_the_day_changes(sqlite_url):
     async with open_store(sqlite_url, create=True) as store:
         upkeep = Maintenance(store, 1, 1, _FOR_EVER)
