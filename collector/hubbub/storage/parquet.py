@@ -11,6 +11,8 @@ fetches ahead of what is asked for.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -92,7 +94,8 @@ def _reading(location: Location, expected: str = "a Parquet file") -> Iterator[N
         with storage_errors(location):
             yield
     except FileNotFoundError as error:
-        reason = error.strerror or str(error).splitlines()[0]
+        # pyarrow's own words repeat the path, as an absolute one.
+        reason = os.strerror(errno.ENOENT)
         raise MissingFileError(f"{location}: {reason}; expected {expected}") from error
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
