@@ -23,7 +23,6 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from hubbub.protocol import Dimension, Metric, parse_slice, slice_of
-from hubbub.storage.counts import Counts
 from hubbub.storage.database import Database, translate_errors
 from hubbub.storage.errors import StoreError, UnreachableError
 from hubbub.storage.reading import SqlReader, check_parameters, no_store, shown
@@ -36,7 +35,7 @@ from hubbub.storage.schema import (
     segments as _segments,
     upkeep_day as _upkeep_day,
 )
-from hubbub.storage.segments import Segments
+from hubbub.storage.segments import Counts, Segments
 
 DATABASES = {
     "sqlite": "sqlite:///PATH",
