@@ -20,7 +20,7 @@ from hubbub.protocol import Metric, Records, Registry, record_width
 from hubbub.storage.errors import ReportFileError
 from hubbub.storage.exports import ReportFile, check_made_so, report_file, report_files
 from hubbub.storage.locations import Address, Location, resolve, storage_errors
-from hubbub.storage.parquet import read_counts_file, read_records
+from hubbub.storage.parquet import read_counts_file, read_records, require_pyarrow
 from hubbub.storage.reports import MetricVersion, NewBatch
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def find_sources(
 
     Raises `ReportFileError` if that isn't known, or contradicts the registry.
     """
+    require_pyarrow()
     sources = []
     for path in map(resolve, addresses):
         files = list(report_files(path)) if path.is_folder() else [report_file(path)]

@@ -140,9 +140,6 @@ class Location:
 
     def remove(self) -> None:
         """Delete a file, if it is there."""
-        if not self.root:
-            self._local.unlink(missing_ok=True)
-            return
         filesystem, path = self.arrow()
         with contextlib.suppress(FileNotFoundError), storage_errors(self):
             filesystem.delete_file(path)
@@ -155,23 +152,17 @@ class Location:
 
     def is_folder(self) -> bool:
         """Return whether it is a folder, or the beginning of objects' names before a slash."""
-        if not self.root:
-            return self._local.is_dir()
         return bool(self._info().type == require("pyarrow.fs").FileType.Directory)
 
     def files(self) -> list[Location]:
         """Return the files in a folder, and in those below it, in order; none if it is missing."""
-        if not self.root:
-            found = self._local.rglob("*")
-            return sorted(Location("", PurePosixPath(it)) for it in found if it.is_file())
-        names = (info.path for info in self._select(recursive=True) if info.size is not None)
-        return sorted(Location(self.root, PurePosixPath(name.partition("/")[2])) for name in names)
+        _, folder = self.arrow()
+        found = (info.path for info in self._select(recursive=True) if info.is_file)
+        return sorted(self / PurePosixPath(path).relative_to(folder) for path in found)
 
     def entries(self) -> list[str]:
         """Return the names of files and folders in a folder, in order; none if it is missing."""
-        if not self.root:
-            return sorted(path.name for path in self._local.glob("*"))
-        return sorted(PurePosixPath(info.path).name for info in self._select(recursive=False))
+        return sorted(info.base_name for info in self._select(recursive=False))
 
     @property
     def _local(self) -> Path:

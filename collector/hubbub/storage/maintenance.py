@@ -96,7 +96,15 @@ class Maintenance:
         store, faults = self._store, dict[str, str]()
 
         async def step(name: str, work: Awaitable[_Done]) -> _Done | None:
-            return await self._step(name, work, faults)
+            try:
+                done = await work
+            except Exception as error:
+                # The text of other errors may quote stored data.
+                faults[name] = str(error) if isinstance(error, StoreError) else type(error).__name__
+                self._observe(name, False)
+                return None
+            self._observe(name, True)
+            return done
 
         # First: what is merged is then of the slices that stay.
         await step("slices", self._once_a_day("slices", today, store.pool_slices, 0))
@@ -125,19 +133,6 @@ class Maintenance:
         return MaintenanceResult(
             merged or 0, counted or 0, forgotten or 0, dropped or 0, mixed or 0, faults
         )
-
-    async def _step(
-        self, name: str, work: Awaitable[_Done], faults: dict[str, str]
-    ) -> _Done | None:
-        try:
-            done = await work
-        except Exception as error:
-            # The text of other errors may quote stored data.
-            faults[name] = str(error) if isinstance(error, StoreError) else type(error).__name__
-            self._observe(name, False)
-            return None
-        self._observe(name, True)
-        return done
 
     async def _once_a_day(
         self,

@@ -368,14 +368,9 @@ def _choose_log(connection: sqlite3.Connection) -> None:
 
     The change needs the file for itself and doesn't wait for others, so waiting is done here.
     """
-    deadline = time.monotonic() + BUSY_SECONDS
-    while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError as error:
-            if not _is_busy(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(_POLL_SECONDS)
+    _until_free(
+        lambda: connection.execute("PRAGMA journal_mode=WAL"), lambda: time.sleep(_POLL_SECONDS)
+    )
 
 
 def _prepare_writer(connection: sqlite3.Connection, _record: object) -> None:
@@ -408,19 +403,24 @@ def _begin_writing_now(connection: sa.Connection) -> None:
 def _take_write_lock(connection: sa.Connection, pause: Callable[[], None]) -> None:
     """Begin a transaction as soon as no other connection writes, asking every millisecond."""
     cursor = connection.connection.cursor()
-    deadline = time.monotonic() + BUSY_SECONDS
     try:
-        while True:
-            try:
-                cursor.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() > deadline:
-                    raise
-                pause()
-            else:
-                return
+        _until_free(lambda: cursor.execute("BEGIN IMMEDIATE"), pause)
     finally:
         cursor.close()
+
+
+def _until_free(attempt: Callable[[], object], pause: Callable[[], None]) -> None:
+    """Do what may find the file busy again and again, until it doesn't or for too long."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            attempt()
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() > deadline:
+                raise
+            pause()
+        else:
+            return
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:

@@ -13,7 +13,6 @@ import importlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -52,16 +51,8 @@ class Store(SqlReader):
 
     def __init__(self, database: Database) -> None:
         self.database = database
-
-    @cached_property
-    def segments(self) -> Segments:
-        """Merges, moves and deletes reports; a reader needs none of it."""
-        return Segments(self.database)
-
-    @cached_property
-    def counts(self) -> Counts:
-        """Counts reports and forgets them."""
-        return Counts(self.database, self.segments)
+        self.segments = Segments(database)
+        self.counts = Counts(database, self.segments)
 
     async def declare(self, metrics: Collection[Metric]) -> None:
         """Record the parameters under which reports of these metrics are stored.
