@@ -27,14 +27,13 @@ from hubbub.storage import (
     StoredRecords,
     StoreError,
     open_store,
-    plan_export,
     read_records,
     row_groups,
     write_records,
 )
 from significance import ALARM, z_limit
 from unit.collector.event_loop import in_event_loop
-from unit.collector.exchanges import DAY, contents, each, export_all, exported, fill, make_reports
+from unit.collector.exchanges import DAY, each, export_all, exported, fill, make_reports
 
 _HOMEPAGE = make_metric()
 _KEY = MetricVersion("homepage", 1)
@@ -89,18 +88,6 @@ async def test_export_says_how_its_reports_were_made(store_url, out):
 
 
 @in_event_loop
-async def test_plan_keeps_to_the_metrics_and_days_asked_for(store_url):
-    days = [DAY + dt.timedelta(days=i) for i in range(4)]
-    async with open_store(store_url, create=True) as store:
-        for day, name in itertools.product(days, ("homepage", "visits")):
-            await fill(store, range(3), make_metric(name), day)
-        plan = await plan_export(store, ["visits"], days[1], days[2])
-        everything = await plan_export(store)
-    assert plan == [Partition("visits", 1, day) for day in days[1:3]]
-    assert len(everything) == 8
-
-
-@in_event_loop
 async def test_parquet_answers_like_the_store_it_came_from(store_url, out):
     days = [DAY + dt.timedelta(days=i) for i in range(3)]
     async with open_store(store_url, create=True) as store:
@@ -124,23 +111,6 @@ async def test_parquet_answers_like_the_store_it_came_from(store_url, out):
 def _records(stored: StoredRecords | StoredCounts) -> list[bytes]:
     assert isinstance(stored, StoredRecords)
     return each(18, stored.records)
-
-
-@in_event_loop
-async def test_exporting_a_day_again_replaces_it(store_url, out):
-    later = DAY + dt.timedelta(days=1)
-    async with open_store(store_url, create=True) as store:
-        await fill(store, range(5), day=DAY)
-        await export_all(store, out)
-        await fill(store, range(5, 8), day=DAY)
-        await fill(store, range(2), day=later)
-        await export_all(store, out)
-        await export_all(store, out)
-        assert await contents(ParquetReader(out), [_HOMEPAGE]) == await contents(store, [_HOMEPAGE])
-    assert {day: len(rows) for (_, _, day), rows in exported(out).items()} == {
-        DAY: 8,
-        later: 2,
-    }
 
 
 @in_event_loop

@@ -135,14 +135,6 @@ async def test_reader_that_is_cancelled_keeps_no_log(store_url, database, monkey
         assert database.with_name(f"{database.name}-wal").stat().st_size == 0
 
 
-@in_event_loop
-async def test_reader_of_a_missing_database_says_so_and_makes_none(store_url, database):
-    with pytest.raises(StoreError, match=r"hubbub\.db': no such file"):
-        async with open_store(store_url, create=False):
-            pass
-    assert not database.exists()
-
-
 @pytest.mark.parametrize("create", [True, False])
 @in_event_loop
 async def test_file_that_is_no_database_is_refused(store_url, database, create):
