@@ -216,13 +216,14 @@ def test_counts_that_are_damaged_or_of_others_are_not_imported(metrics, tmp_path
     others = keep_none(make_params(k=32, h=2, m=9, f=0.1, p=0.1, q=0.9))
     for data, fault in (
         (pack_counts(KeptCounts(kept.counts, wrong)), "must agree with the numbers of set bits"),
-        (packed[:-1], "isn't a file of counts"),
+        (packed[:20], "isn't a file of counts"),
         (b"", "isn't a file of counts"),
         (pack_counts(others), "counts of m = 9, k = 32; expected m = 8, k = 32"),
     ):
         pq.write_table(sound.set_column(0, "counts", [[data]]), path)
         assert fault in program(*command, code=1)
-    pq.write_table(sound.rename_columns(["bits"]), path)
+    renamed = sound.rename_columns(["bits"]).replace_schema_metadata(sound.schema.metadata)
+    pq.write_table(renamed, path)
     assert "isn't a file of counts" in program(*command, code=1)
     path.write_bytes(b"no parquet")
     assert "expected a Parquet file" in program(*command, code=1)

@@ -269,6 +269,8 @@ async def export_partitions(
     done = 0
     declared = {MetricVersion(it.metric, it.version): it for it in await store.declared()}
     spool = Path(directory.path) if directory.is_local else None
+    if spool:
+        spool.mkdir(parents=True, exist_ok=True)
     for key in {partition.key: None for partition in plan}:
         for file in report_files(directory / _version_path(key)):
             check_made_so(file, declared[key].definition, "store")
