@@ -45,7 +45,7 @@ _SUBCOMMANDS = {
     "delete": (f"{_HERE}.stores:delete", "Delete the reports of a metric."),
     "backup": (f"{_HERE}.stores:backup", "Copy a store while it is in use."),
     "export": (f"{_HERE}.stores:export", "Write reports as Parquet."),
-    "import": (f"{_HERE}.stores:import_", "Read reports from Parquet or CSV."),
+    "import": (f"{_HERE}.stores:import_", "Read reports from Parquet files."),
     "switch": (
         f"{_HERE}.switching:switch",
         "Turn metrics off in clients that check a switch file.",
