@@ -266,13 +266,13 @@ async def _count_records(
     key, params = MetricVersion(metric.name, metric.version), metric.params
     total = await store.count(key, *source.days)
     keep = keeps_whole(total, await store.last_counted(key, *source.days))
-    counted = await store.counted_slices(key, *source.days)
+    counted = await store.slices(key, *source.days, only_counts=True)
     step = sample_step(
         sum(
             reports
             for day, slices in (await store.slices(key, *source.days)).items()
             for text, reports in slices.items()
-            if (day, text) not in counted
+            if text not in counted.get(day, {})
         )
     )
     counts, sizes = empty_counts(params), Counter[dt.date]()
