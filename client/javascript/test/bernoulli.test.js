@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { bernoulli, exactChance } from "../src/bernoulli.js";
+import { subsetOf } from "../src/responses.js";
 import { stream } from "../testing/making.js";
 
 const SIZES = [1, 2, 3, 4, 5, 16, 128];
@@ -49,6 +50,18 @@ test("a double's digits add up to exactly the double, however small", () => {
     const chance = view.getFloat64(0);
     assert.equal(numberOf(exactChance(chance)), chance);
   }
+});
+
+test("a set holds its own category with exactly its chance", () => {
+  // All pairs of bytes that the coin may read.
+  const chance = 8087 / 65_536;
+  const draw = subsetOf(4, 1, chance).drawer({ k: 8 });
+  let held = 0;
+  for (let pair = 0; pair < 65_536; pair++) {
+    const coins = given(Uint8Array.of(pair >> 8, pair & 255, ...new Uint8Array(8)));
+    held += Number(draw(Uint8Array.of(1), coins)[0] === 1);
+  }
+  assert.equal(held / 65_536, chance);
 });
 
 test("what isn't a probability is refused", () => {

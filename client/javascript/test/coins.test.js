@@ -20,5 +20,6 @@ test("reports draw their coins from the system, anew for each report", (t) => {
     encoder.encode("example.com");
     assert.equal(getRandomValues.mock.callCount(), reports);
   }
+  new Encoder(buildMetric({ memory: "period", period_days: 1 }), buildSecret()).encode("example.com");
   assert.equal(mathRandom.mock.callCount(), 0);
 });

@@ -15,7 +15,7 @@ from evaluation.reference.account import Account as ReferenceAccount, Json
 from evaluation.reference.histories import BOOLEAN, COLOURS, ENUM, HOUR, START
 from evaluation.reference.schedule import DAY
 from factories import APPLICATION, make_metric, make_params, make_registry
-from hubbub.client import Metric, Registry, Report
+from hubbub.client import Metric, Registry, Report, StateError
 from hubbub.client.ledger import CHANGED_DEFINITION, AnswerKey
 from hubbub.client.outbox import Outbox
 from hubbub.client.state import read_account
@@ -226,6 +226,16 @@ def take_spool(folder: Path) -> list[Report]:
         Report(metric, version, int.from_bytes(record[:2], "little"), record[2:])
         for metric, version, record in rows
     ]
+
+
+def test_a_report_whose_price_can_t_be_stored_isn_t_stored_either(tmp_path):
+    process = Process(tmp_path, make_registry(THEME))
+    with closing(Outbox(tmp_path, APPLICATION)) as outbox:
+        refusal = "BEFORE INSERT ON answers BEGIN SELECT RAISE(FAIL, 'no more'); END"
+        outbox.connection.execute(f"CREATE TRIGGER price {refusal}")
+        with pytest.raises(StateError, match="no more"):
+            process.store(START, "theme", "red")
+        assert outbox.waiting() == 0
 
 
 def test_of_two_processes_with_room_for_one_value_the_second_reports_the_firsts(tmp_path):

@@ -44,6 +44,12 @@ def test_instantaneous_response_takes_the_stream_that_it_is_given():
     assert first != report_bits(encoder, BITS, seeded_stream("b"))
 
 
+def test_a_period_s_answer_takes_its_cohort_and_noise_from_the_stream_alone():
+    encoder = Encoder(make_metric(period_days=1), make_secret())
+    answers = [encoder.fresh_response("example.com", seeded_stream("a")) for _ in range(4)]
+    assert len(set(answers)) == 1
+
+
 @pytest.mark.parametrize("size", [0, 31, 33])
 def test_secret_of_another_size_is_refused(size):
     with pytest.raises(StateError, match=f"secret of {size} bytes: must be 32 bytes"):

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from evaluation.reference import protocol
 from factories import seeded_stream
+from hubbub.client.encoder import draw_cells
 from hubbub.client.randomness import (
     BernoulliSampler,
     ByteStream,
@@ -18,6 +19,7 @@ from hubbub.client.randomness import (
     os_stream,
     uniform_below,
 )
+from hubbub.protocol import Subset
 
 AWKWARD = (0.3141, 0.1234, 0.8765, 0.1, 1 / 3, 5e-324, 2.2e-308, 1 - 2**-53, 0.0, 1.0, 0.5)
 chances = st.floats(0, 1) | st.sampled_from(AWKWARD)
@@ -86,6 +88,16 @@ def test_no_coin_is_used_by_two_lanes(sample):
         turned[index // 8] ^= 1 << index % 8
         difference = drawn ^ sampler.draw(selector, stream_of(bytes(turned)))
         assert difference in {0, 1 << index % lanes}
+
+
+def test_a_set_holds_its_own_category_with_exactly_its_chance():
+    """All pairs of bytes that the coin may read, enumerated: an equality."""
+    response = Subset(4, 1, 8087 / 65536)
+    streams = (
+        stream_of(bytes([*pair, *bytes(8)])) for pair in itertools.product(range(256), repeat=2)
+    )
+    held = sum(draw_cells(response, 0, stream) == 1 for stream in streams)
+    assert Fraction(held, 65536) == Fraction(response.chance)
 
 
 def test_keyed_stream_does_not_depend_on_the_size_of_reads():

@@ -65,9 +65,15 @@ def test_histograms_are_of_public_keys_or_of_those_that_many_have(dataset):
     assert found["key"] == ["Bern", "Oslo", "Rome"]
 
 
-def test_a_query_is_paid_before_it_is_answered(people):
+def test_a_query_is_paid_before_it_is_answered(people, monkeypatch):
+    def interrupted(*_noise: object) -> list[int]:
+        raise RuntimeError
+
     with make(people, epsilon="0.3") as dataset:
-        for _ in range(3):
+        for _ in range(2):
+            dataset.count(epsilon=0.1)
+        monkeypatch.setattr("hubbub.release.mechanisms.counts.add_laplace", interrupted)
+        with pytest.raises(RuntimeError):
             dataset.count(epsilon=0.1)
         with pytest.raises(BudgetError, match=r"count: the number of rows: costs epsilon 0\.1; "):
             dataset.count(epsilon=0.1)
