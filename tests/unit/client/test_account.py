@@ -331,6 +331,21 @@ def test_shown_values_stay_shown_when_max_values_is_lowered(tmp_path):
         assert read_account(tmp_path, process.registry).spending().epsilon_any_history == math.inf
 
 
+def test_a_lifetime_s_budget_holds_after_an_update_that_reserves_less(tmp_path):
+    """What four periods cost stays spent, though one would be asked for from now on."""
+    theme = THEME._replace(max_values=3)
+    budget = 4 * mood().price + 2 * theme.price
+    before, after = (
+        make_registry(mood()._replace(max_periods=most), theme, lifetime_epsilon=budget)
+        for most in (4, 1)
+    )
+    process = Process(tmp_path, before)
+    for period in range(4):
+        process.store(START + 10 * period * DAY, "mood", True)
+    assert [process.store(START, "theme", colour).stale for colour in ("red", "green")] == [0, 0]
+    assert Process(tmp_path, after).store(START, "theme", "blue").stale == 1
+
+
 def test_where_no_second_value_was_ever_reported_any_history_is_bounded(tmp_path):
     alone = Process(tmp_path, make_registry(THEME._replace(max_values=1)))
     for colour in ("red", "green", "red"):
