@@ -59,14 +59,17 @@ from hubbub.storage.parquet import (
     write_records as write_records,
 )
 from hubbub.storage.postgresql import LOCK_ALL_DAYS as LOCK_ALL_DAYS
-from hubbub.storage.reading import SCHEMA_VERSION as SCHEMA_VERSION, read_sqlite as read_sqlite
+from hubbub.storage.reading import (
+    SCHEMA_VERSION as SCHEMA_VERSION,
+    Reader as Reader,
+    read_sqlite as read_sqlite,
+)
 from hubbub.storage.reports import (
     Cell as Cell,
     DayCount as DayCount,
     Declared as Declared,
     MetricVersion as MetricVersion,
     NewBatch as NewBatch,
-    Reader as Reader,
     SliceSizes as SliceSizes,
     StoredCounts as StoredCounts,
     StoredRecords as StoredRecords,

@@ -44,15 +44,8 @@ from hubbub.storage.parquet import (
     write_counts,
     write_records,
 )
-from hubbub.storage.reports import (
-    MetricVersion,
-    Reader,
-    SliceSizes,
-    StoredCounts,
-    StoredRecords,
-    added,
-    pools,
-)
+from hubbub.storage.reading import Reader, added
+from hubbub.storage.reports import MetricVersion, SliceSizes, StoredCounts, StoredRecords, pools
 from hubbub.storage.shuffling import BulkShuffle
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Stored reports, read by SQL that every database understands.
+"""Stored reports for the decoder: of an exported directory, or by SQL that databases share.
 
 `SqliteReader` reads a store in a file by Python's own driver: decoding a list takes less time than
 importing SQLAlchemy, which collectors and servers need. Invariant: reports, and counts of those
@@ -11,21 +11,14 @@ import abc
 import datetime as dt
 import json
 import sqlite3
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from hubbub.protocol import KeptCounts, Metric, RecordsError, describe_changes, unpack_counts
 from hubbub.storage.errors import CountsError, StoreError
-from hubbub.storage.reports import (
-    MetricVersion,
-    Reader,
-    SliceSizes,
-    StoredCounts,
-    StoredRecords,
-    added,
-)
+from hubbub.storage.reports import MetricVersion, SliceSizes, StoredCounts, StoredRecords, Where
 
 SCHEMA_VERSION = "0001"
 """The version of the tables. A change of them needs another, and a way from this one to it."""
@@ -37,6 +30,83 @@ _TEXTS_A_QUERY = 500
 """Slices that a query selects by; rows of more are read, and what isn't chosen passed over."""
 
 _WHICH = "WHERE metric = :metric AND version = :version AND day >= :since AND day <= :until"
+
+
+class Reader(abc.ABC):
+    """Stored reports for the decoder, from a database or an exported directory.
+
+    Days are those from `since` to `until`, both included.
+    """
+
+    where: Where | None = None  # which slices are read; None: all
+
+    @abc.abstractmethod
+    async def check(self, metric: Metric) -> None:
+        """Raise StoreError if this metric's stored reports were made with other parameters."""
+
+    @abc.abstractmethod
+    async def versions(self, metric: str) -> list[int]:
+        """Return the versions of a metric for which reports, or counts of them, are stored."""
+
+    @abc.abstractmethod
+    async def slices(
+        self,
+        key: MetricVersion,
+        since: dt.date | None = None,
+        until: dt.date | None = None,
+        *,
+        only_counts: bool = False,
+    ) -> SliceSizes:
+        """Return the number of reports of each slice, whichever this reads, by day.
+
+        `only_counts`: of those that were counted and forgotten.
+        """
+
+    @abc.abstractmethod
+    def contents(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
+        """Yield segments, and counts of forgotten reports.
+
+        All as of one moment: each report is in one of them, though upkeep may count it meanwhile.
+        Close it if it isn't read to its end.
+        """
+
+    async def days(self, key: MetricVersion) -> list[dt.date]:
+        """Return the days for which reports, or counts of them, are stored."""
+        sizes = await self.slices(key)
+        if self.where:
+            chosen = self.where.chosen(sizes)
+            return sorted({day for day, text in chosen if text in sizes[day]})
+        return sorted(sizes)
+
+    async def count(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> int:
+        """Return the number of reports, stored or counted."""
+        sizes = await self.slices(key, since, until)
+        if self.where:
+            return self.where.reports(sizes)
+        return sum(sum(reports.values()) for reports in sizes.values())
+
+    async def last_counted(
+        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
+    ) -> dt.date | None:
+        """Return the last of the days with counts of forgotten reports."""
+        sizes = await self.slices(key, since, until, only_counts=True)
+        counted = {(day, text) for day, reports in sizes.items() for text in reports}
+        if self.where:
+            counted &= self.where.chosen(await self.slices(key, since, until))
+        return max((day for day, _ in counted), default=None)
+
+
+def added(rows: Iterable[tuple[dt.date, str, int]]) -> SliceSizes:
+    """Return the sums of rows of a day, a slice and a number of reports."""
+    sizes: SliceSizes = {}
+    for day, text, reports in rows:
+        of_day = sizes.setdefault(day, {})
+        of_day[text] = of_day.get(text, 0) + reports
+    return sizes
 
 
 class SqlReader(Reader):

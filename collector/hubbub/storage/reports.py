@@ -1,4 +1,4 @@
-"""The types that all of storage shares, and `Reader`, which reads stored reports.
+"""The types that all of storage shares, and the choice of stored reports.
 
 Reports are distinguished by metric, version, slice and UTC day, and by nothing else. The decoder
 reads any `Reader`: a store, or an exported directory; `Where` chooses the slices whose dimensions
@@ -10,9 +10,8 @@ just doing so, or not.
 
 from __future__ import annotations
 
-import abc
 import datetime as dt
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from hubbub.protocol import (
@@ -176,15 +175,6 @@ def pools(metric: Metric | Declared, reports: Mapping[str, int]) -> dict[str, st
     return pooled(reports, metric.dimensions, metric.min_reports)
 
 
-def added(rows: Iterable[tuple[dt.date, str, int]]) -> SliceSizes:
-    """Return the sums of rows of a day, a slice and a number of reports."""
-    sizes: SliceSizes = {}
-    for day, text, reports in rows:
-        of_day = sizes.setdefault(day, {})
-        of_day[text] = of_day.get(text, 0) + reports
-    return sizes
-
-
 def values_of(metric: Metric | Declared, dimension: str, sizes: SliceSizes) -> list[str]:
     """Return the values of a dimension that can be read by themselves on some day, and "other"."""
     found = {
@@ -220,71 +210,3 @@ class StoredCounts(NamedTuple):
     day: dt.date
     kept: KeptCounts
     slice: str = ""
-
-
-class Reader(abc.ABC):
-    """Stored reports for the decoder, from a database or an exported directory.
-
-    Days are those from `since` to `until`, both included.
-    """
-
-    where: Where | None = None  # which slices are read; None: all
-
-    @abc.abstractmethod
-    async def check(self, metric: Metric) -> None:
-        """Raise StoreError if this metric's stored reports were made with other parameters."""
-
-    @abc.abstractmethod
-    async def versions(self, metric: str) -> list[int]:
-        """Return the versions of a metric for which reports, or counts of them, are stored."""
-
-    @abc.abstractmethod
-    async def slices(
-        self,
-        key: MetricVersion,
-        since: dt.date | None = None,
-        until: dt.date | None = None,
-        *,
-        only_counts: bool = False,
-    ) -> SliceSizes:
-        """Return the number of reports of each slice, whichever this reads, by day.
-
-        `only_counts`: of those that were counted and forgotten.
-        """
-
-    @abc.abstractmethod
-    def contents(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> AsyncGenerator[StoredRecords | StoredCounts, None]:
-        """Yield segments, and counts of forgotten reports.
-
-        All as of one moment: each report is in one of them, though upkeep may count it meanwhile.
-        Close it if it isn't read to its end.
-        """
-
-    async def days(self, key: MetricVersion) -> list[dt.date]:
-        """Return the days for which reports, or counts of them, are stored."""
-        sizes = await self.slices(key)
-        if self.where:
-            chosen = self.where.chosen(sizes)
-            return sorted({day for day, text in chosen if text in sizes[day]})
-        return sorted(sizes)
-
-    async def count(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> int:
-        """Return the number of reports, stored or counted."""
-        sizes = await self.slices(key, since, until)
-        if self.where:
-            return self.where.reports(sizes)
-        return sum(sum(reports.values()) for reports in sizes.values())
-
-    async def last_counted(
-        self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> dt.date | None:
-        """Return the last of the days with counts of forgotten reports."""
-        sizes = await self.slices(key, since, until, only_counts=True)
-        counted = {(day, text) for day, reports in sizes.items() for text in reports}
-        if self.where:
-            counted &= self.where.chosen(await self.slices(key, since, until))
-        return max((day for day, _ in counted), default=None)
