@@ -34,12 +34,12 @@ from hubbub.collector.ingest.commit import (
     GroupCommit as GroupCommit,
     running_group_commit as running_group_commit,
 )
-from hubbub.collector.ingest.compact_reader import (
+from hubbub.collector.ingest.reader import (
     MOST_SECTIONS_OF_SLICES as MOST_SECTIONS_OF_SLICES,
+    BatchReader as BatchReader,
     CompactReader as CompactReader,
     ExpectedReports as ExpectedReports,
 )
-from hubbub.collector.ingest.reader import BatchReader as BatchReader
 from hubbub.collector.ingest.validator import MOST_STORED as MOST_STORED, SliceLimit as SliceLimit
 from hubbub.collector.operations.metrics import (
     FAMILIES as FAMILIES,

@@ -21,7 +21,7 @@ from hubbub.collector import (
     RefusalError,
     SliceLimit,
 )
-from hubbub.collector.ingest import compact_reader
+from hubbub.collector.ingest import reader as reader_module
 from hubbub.protocol import (
     MEDIA_TYPE,
     MOST_SLICES,
@@ -290,7 +290,7 @@ def test_section_that_was_read_lately_is_known_however_many_came_before(monkeypa
     for first in range(0, 6000, 1000):
         reader.read(batch_to_compact(_made_up(1000, first)), MEDIA_TYPE)
     body = batch_to_compact(Batch((Report("homepage", 1, 0, bytes(16), _MAC),)))
-    looked_at = _counted(monkeypatch, compact_reader, "is_slice")
+    looked_at = _counted(monkeypatch, reader_module, "is_slice")
     for _ in range(3):
         reader.read(body, MEDIA_TYPE)
     assert looked_at == [_MAC]
