@@ -13,7 +13,7 @@ from pathlib import Path
 from hubbub.simulations import Collector
 from service.posting import Answer, send
 
-_WORKER = b"spawn_main"  # how multiprocessing starts a fresh interpreter
+_WORKER = b"import work"  # how the supervisor starts a fresh interpreter
 
 
 def workers_of(collector: Collector) -> list[int]:

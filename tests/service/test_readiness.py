@@ -138,4 +138,4 @@ def _workers(pid: int) -> list[str]:
         commands = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
     except FileNotFoundError:
         return []
-    return [child for child, it in zip(children, commands, strict=True) if b"spawn_main" in it]
+    return [child for child, it in zip(children, commands, strict=True) if b"import work" in it]

@@ -22,7 +22,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
 from hubbub.collector.config import LEAST_CHARGE, AdminToken, IngestKey
 from hubbub.collector.problems import RefusalError
@@ -30,7 +30,6 @@ from hubbub.collector.problems import RefusalError
 Purpose = Literal["ingest", "admin"]
 
 _SECRET_BYTES = 32  # 256 bits can't be guessed, so a plain hash of it may be kept
-_Entry = TypeVar("_Entry", IngestKey, AdminToken)
 
 
 class AuthError(RefusalError):
@@ -55,7 +54,7 @@ def generate_secret(purpose: Purpose) -> tuple[str, str]:
     return secret, hashlib.sha256(secret.encode("ascii")).hexdigest()
 
 
-class Gate(Generic[_Entry]):
+class Gate:
     """Secrets that give access for one purpose: `entries` by name.
 
     `anonymous`: whether requests without a secret pass; where there are no entries, the header then
@@ -64,14 +63,16 @@ class Gate(Generic[_Entry]):
     """
 
     def __init__(
-        self, entries: Mapping[str, _Entry], purpose: Purpose, *, anonymous: bool = False
+        self,
+        entries: Mapping[str, IngestKey | AdminToken],
+        purpose: Purpose,
+        *,
+        anonymous: bool = False,
     ) -> None:
         self._purpose: Purpose = purpose
         self._anonymous = anonymous
         self._header = re.compile(rf"(?i:bearer) +(hub_{purpose}_[A-Za-z0-9_-]{{43}}) *")
-        self._by_hash: dict[bytes, tuple[str, _Entry]] = {
-            bytes.fromhex(entry.sha256): (name, entry) for name, entry in entries.items()
-        }
+        self._by_hash = {bytes.fromhex(it.sha256): (name, it) for name, it in entries.items()}
 
     def admit(self, authorization: str | None, today: dt.date) -> str | None:
         """Return the name of the secret in an Authorization header, or None if none is needed.

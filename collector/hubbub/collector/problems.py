@@ -66,32 +66,17 @@ def problem(
     status: int,
     detail: str,
     *,
-    retry_after: float | None = None,
-    reports: Mapping[int, str] | None = None,
-    unknown: Collection[tuple[str, int]] = (),
     headers: Mapping[str, str] | None = None,
-    is_unstored: bool = False,
+    retry_after: float | None = None,
+    **members: object,
 ) -> Answer:
     """Return an application/problem+json answer; openapi.json says what its members mean.
 
     `detail`: what was wrong and what was expected. `retry_after`: seconds after which to try again;
-    rounded up. `reports`: details of single reports, by their index in the batch: the member
-    "errors". `unknown`: versions that the collector doesn't know yet. `is_unstored`: say that
-    nothing was stored, of a request that may be sent again.
+    rounded up.
     """
-    body: dict[str, object] = {
-        "type": "about:blank",
-        "title": http.HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-    }
-    if reports:
-        body["errors"] = [{"report": index, "detail": text} for index, text in reports.items()]
-    if unknown:
-        body["retry"] = True
-        body["unknown"] = [{"metric": name, "version": n} for name, n in sorted(unknown)]
-    if is_unstored:
-        body["stored"] = False
+    title = http.HTTPStatus(status).phrase
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, **members}
     fields = tuple((headers or {}).items())
     if retry_after is not None:
         fields += (("Retry-After", str(math.ceil(retry_after))),)
@@ -100,14 +85,20 @@ def problem(
 
 def refusal(error: RefusalError) -> Answer:
     """Return the answer that a refusal asks for."""
+    members: dict[str, object] = {}
+    if error.reports:
+        members["errors"] = [{"report": at, "detail": text} for at, text in error.reports.items()]
+    if error.unknown:
+        members["retry"] = True
+        members["unknown"] = [{"metric": name, "version": n} for name, n in sorted(error.unknown)]
+    if error.status in _SENT_AGAIN:
+        members["stored"] = False
     return problem(
         error.status,
         error.detail,
-        retry_after=error.retry_after,
-        reports=error.reports,
-        unknown=error.unknown,
         headers=error.headers,
-        is_unstored=error.status in _SENT_AGAIN,
+        retry_after=error.retry_after,
+        **members,
     )
 
 

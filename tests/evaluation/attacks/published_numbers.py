@@ -157,7 +157,7 @@ def _moved(reports: dict[str, int], of: str) -> int:
     publisher = Publisher(metrics)
     publisher.step()
     for metric, n in reports.items():
-        metrics.reports(metric, 1, n)
+        metrics.count("reports", metric, 1, n=n)
     publisher.step()
     return sum(labels[0].startswith(of) for labels, _ in publisher.values().by("reports"))
 
@@ -181,11 +181,11 @@ def _by_restart() -> int:
 
 
 def _count_batch(metrics: Metrics) -> None:
-    metrics.request(201, "stored")
-    metrics.answered(0.01)
-    metrics.reports("homepage", 1, 150)
-    metrics.improbable("homepage", 2)
-    metrics.committed(0.01)
+    metrics.count("requests", 201, "stored")
+    metrics.observe("request_seconds", 0.01)
+    metrics.count("reports", "homepage", 1, n=150)
+    metrics.count("improbable_reports", "homepage", n=2)
+    metrics.observe("commit_seconds", 0.01)
 
 
 def _by_cohort() -> int:

@@ -30,8 +30,8 @@ metrics = Metrics(directory)
 metrics.reloaded(succeeded=False)
 for line in sys.stdin:
     for _ in range(int(line)):
-        metrics.request(201, "stored")
-        metrics.committed(0.5)
+        metrics.count("requests", 201, "stored")
+        metrics.observe("commit_seconds", 0.5)
     print("done", flush=True)
 """
 

@@ -21,15 +21,15 @@ def publisher(metrics) -> Publisher:
 
 
 def test_everything_counted_is_exposed_under_its_labels(metrics, publisher):
-    metrics.request(201, "stored")
-    metrics.request(201, "stored")
-    metrics.request(422, "invalid")
-    metrics.reports("homepage", 1, 400)
-    metrics.improbable("homepage", 3)
-    metrics.shed("connections")
+    metrics.count("requests", 201, "stored")
+    metrics.count("requests", 201, "stored")
+    metrics.count("requests", 422, "invalid")
+    metrics.count("reports", "homepage", 1, n=400)
+    metrics.count("improbable_reports", "homepage", n=3)
+    metrics.count("shed", "connections")
     metrics.upkeep("merge", succeeded=True)
     metrics.upkeep("merge", succeeded=False)
-    metrics.key_refused("app", "quota")
+    metrics.count("key_refusals", "app", "quota")
     publisher.facts = {("store_size_bytes",): 2**20}
     found = _samples(publisher)
     assert found["hubbub_requests_total", ("201", "stored")] == 2
@@ -45,7 +45,7 @@ def test_everything_counted_is_exposed_under_its_labels(metrics, publisher):
 
 def test_histogram_holds_every_commit_in_its_bucket(metrics, publisher):
     for seconds in (0.0005, 0.003, 0.003, 99.0):
-        metrics.committed(seconds)
+        metrics.observe("commit_seconds", seconds)
     found = _samples(publisher)
     assert found["hubbub_commit_seconds_bucket", ("0.001",)] == 1
     assert found["hubbub_commit_seconds_bucket", ("0.005",)] == 3

@@ -97,11 +97,11 @@ def test_series_of_a_metric_appears_with_its_first_hundred(metrics):
     publisher._coarse = RoundedCounter(lambda: 0.99)
     for reports in (0, 60, 39):
         publisher.step()
-        metrics.reports("homepage", 1, reports)
+        metrics.count("reports", "homepage", 1, n=reports)
         assert _NAME not in publisher.values()
     publisher.step()
     assert _NAME not in publisher.values()  # 99
-    metrics.reports("homepage", 1, 1)
+    metrics.count("reports", "homepage", 1, n=1)
     publisher.step()
     assert publisher.values()[_NAME] == 100
 
@@ -141,7 +141,7 @@ def test_deleted_reports_are_no_longer_shown():
 
 
 def _count(metrics: Metrics, reports: int) -> None:
-    metrics.request(201, "stored")
-    metrics.answered(0.01)
-    metrics.reports("homepage", 1, reports)
-    metrics.committed(0.01)
+    metrics.count("requests", 201, "stored")
+    metrics.observe("request_seconds", 0.01)
+    metrics.count("reports", "homepage", 1, n=reports)
+    metrics.observe("commit_seconds", 0.01)

@@ -297,6 +297,11 @@ def is_gzip(encoding: str) -> bool:
     return encoding == "gzip"
 
 
+def too_large(most: int) -> RefusalError:
+    """Return the refusal of a body of more bytes than these."""
+    return RefusalError(413, "too_large", f"body: must be at most {most} bytes")
+
+
 def decompress(body: bytes, most: int) -> bytes:
     """Undo gzip, as one member, which is what clients send.
 
@@ -309,7 +314,7 @@ def decompress(body: bytes, most: int) -> bytes:
     except zlib.error:
         plain = b""
     if len(plain) > most:
-        raise RefusalError(413, "too_large", f"body: must be at most {most} bytes")
+        raise too_large(most)
     if not stream.eof or stream.unused_data:
         raise RefusalError(400, "incomplete", "body: incomplete, or not gzip")
     return plain

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from hubbub.collector.config import Settings
+from hubbub.collector.ingest.commit import Commit
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import RefusalError
 from hubbub.protocol import (
@@ -41,7 +42,7 @@ class ReportValidator:
 
     def __init__(self, registry: Registry, settings: Settings, metrics: Metrics) -> None:
         self._refuses = settings.improbable_reports == "refuse"
-        self._count = metrics.improbable
+        self._metrics = metrics
         self._bounds: Mapping[MetricVersion, SetBits] = {}
         self.use(registry)
 
@@ -70,16 +71,18 @@ class ReportValidator:
         bounds = self._bounds.get(key.whole)
         return bounds if bounds and (self._refuses or bounds.cells is not None) else None
 
-    def flag(self, batches: Iterable[NewBatch]) -> None:
-        """Count the improbable reports of stored batches, by metric."""
+    def observe(self, commit: Commit) -> None:
+        """Count a transaction and its reports, and which are improbable, once it is answered."""
+        self._metrics.observe("commit_seconds", commit.seconds)
         pools: dict[MetricVersion, list[Records]] = {}
-        for batch in batches:
+        for batch in commit.batches:
             for key, records in batch.records.items():
+                self._metrics.count("reports", key.metric, key.version, n=records.reports)
                 pools.setdefault(key, []).append(records)
         for key, pool in pools.items():
             bounds = self._bounds.get(key.whole)
             if bounds and (found := int(improbable(joined(pool), bounds).sum())):
-                self._count(key.metric, found)
+                self._metrics.count("improbable_reports", key.metric, n=found)
 
 
 def _fault(bounds: SetBits) -> str:

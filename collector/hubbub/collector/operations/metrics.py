@@ -263,36 +263,13 @@ class Metrics:
             self._of(*member)
             self.begun.add(member)
 
-    def request(self, status: int, reason: str) -> None:
-        """Count a request that was answered.
+    def count(self, family: str, *labels: object, n: int = 1) -> None:
+        """Count something once, or n times; `labels`: words of the code's or the files' own."""
+        self._of(family, *labels).inc(n)
 
-        `reason`: a word of the code's own, such as "stored" or "unknown_metric".
-        """
-        self._of("requests", status, reason).inc()
-
-    def reports(self, metric: str, version: int, n: int) -> None:
-        """Count reports that were stored and acknowledged."""
-        self._of("reports", metric, version).inc(n)
-
-    def answered(self, seconds: float) -> None:
-        """Count how long a request that was let in took."""
-        self._of("request_seconds").observe(seconds)
-
-    def key_refused(self, key: str, reason: str) -> None:
-        """Count a request that was refused because of an ingest key, whose name this is."""
-        self._of("key_refusals", key, reason).inc()
-
-    def improbable(self, metric: str, n: int) -> None:
-        """Count reports whose number of set bits is improbable under the mechanism."""
-        self._of("improbable_reports", metric).inc(n)
-
-    def shed(self, reason: str) -> None:
-        """Count a request or connection that was turned away to protect the others."""
-        self._of("shed", reason).inc()
-
-    def committed(self, seconds: float) -> None:
-        """Count how long a transaction took to be durable."""
-        self._of("commit_seconds").observe(seconds)
+    def observe(self, family: str, seconds: float) -> None:
+        """Count how long something took."""
+        self._of(family).observe(seconds)
 
     def upkeep(self, task: str, *, succeeded: bool) -> None:
         """Count a run of a task in the background, such as "merge" or "tidy"."""

@@ -20,7 +20,7 @@ from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.operations.publishing import Watch
 from hubbub.collector.operations.status import CONTENT_SECURITY_POLICY, render
 from hubbub.collector.problems import Answer, RefusalError, refusal
-from hubbub.collector.serving.app import App
+from hubbub.collector.serving.app import App, reading
 from hubbub.collector.serving.connections import Connections, Limits, listening
 from hubbub.collector.serving.service import ServiceFiles
 from hubbub.storage import Store
@@ -47,12 +47,9 @@ class _Admin(App):
 
     def __init__(self, files: ServiceFiles, watch: Watch, metrics: Metrics) -> None:
         routes = {
-            path: {"GET": get, "HEAD": get}
-            for path, get in (
-                ("/", self._get_page),
-                ("/status.json", self._get_status),
-                ("/metrics", self._get_metrics),
-            )
+            "/": reading(self._get_page),
+            "/status.json": reading(self._get_status),
+            "/metrics": reading(self._get_metrics),
         }
         super().__init__(routes, metrics, files.current.settings)
         self._files = files

@@ -1,4 +1,4 @@
-"""From a request to a batch, stored and answered; and what is refused.
+"""From a request to a batch, stored and answered; what is refused; and what takes no reports.
 
 What is cheap to check is checked first: the key, the type and the room before there is a body.
 Nothing about a request's sender is read, kept or logged. Invariants: an answer 200 or 201 means the
@@ -15,6 +15,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files as resources
 from typing import TypeAlias, cast
 
 from aiohttp import HttpVersion11, web
@@ -22,16 +23,28 @@ from aiohttp import HttpVersion11, web
 from hubbub.collector.access import Gate, Quotas
 from hubbub.collector.config import Settings
 from hubbub.collector.ingest.commit import GroupCommit
-from hubbub.collector.ingest.reader import BatchReader, check_media_type, decompress, is_gzip
+from hubbub.collector.ingest.reader import (
+    BatchReader,
+    check_media_type,
+    decompress,
+    is_gzip,
+    too_large,
+)
 from hubbub.collector.ingest.validator import ReportValidator, SliceLimit
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import Answer, RefusalError, problem, refusal, unexpected
 from hubbub.collector.serving.connections import Connection, Connections, NotHttpError, to_response
-from hubbub.storage import NewBatch, StoreError
+from hubbub.storage import NewBatch, Store, StoreError
 
 _LARGE = 2**14
 """A body from so many bytes on takes up to a tenth of a second to check: one at a time."""
 _STORE_FAILED = "the store failed; send the same batch again"
+"""Strangers read this: why is in the log and in the metrics."""
+
+_LOOK_SECONDS = 1.0  # however many probes ask, the store is asked once a second
+_PATIENCE_SECONDS = 5.0  # for the store's answer, which takes milliseconds
+_HANGS_SECONDS = 30.0  # a look takes up to _PATIENCE_SECONDS, and longer on a busy machine
+_NOT_READY = "not ready"
 """Strangers read this: why is in the log and in the metrics."""
 
 _GIVEN_ONCE = {b"authorization", b"content-encoding", b"content-length", b"content-type", b"host"}
@@ -95,7 +108,7 @@ class App:
         except Exception as error:
             answer = self._fail(error)
         if request.transport is None:
-            self._metrics.request(499, "gone")
+            self._metrics.count("requests", 499, "gone")
         response = to_response(answer)
         if self._origins:
             self._tell_origin(request.headers.get("Origin", ""), response)
@@ -125,20 +138,117 @@ class App:
             response.headers["Access-Control-Allow-Origin"] = origin
 
     def _refuse(self, error: RefusalError) -> Answer:
-        self._metrics.request(error.status, error.reason)
+        self._metrics.count("requests", error.status, error.reason)
         if error.status == 429:
-            self._metrics.shed(error.reason)
+            self._metrics.count("shed", error.reason)
         if error.key is not None:
-            self._metrics.key_refused(error.key, error.reason)
+            self._metrics.count("key_refusals", error.key, error.reason)
         return refusal(error)
 
     def _fail(self, error: Exception) -> Answer:
         if isinstance(error, StoreError):
-            self._metrics.request(503, "store")
+            self._metrics.count("requests", 503, "store")
             _log.debug("the store failed: %s", error)
             return problem(503, _STORE_FAILED, retry_after=self._retry_after)
-        self._metrics.request(500, "unexpected")
+        self._metrics.count("requests", 500, "unexpected")
         return unexpected(error, _log)
+
+
+def reading(handler: Handler) -> Mapping[str, Handler]:
+    """Return the methods of a path that is only read."""
+    return {"GET": handler, "HEAD": handler}
+
+
+def always(answer: Answer) -> Handler:
+    """Return what answers every request alike."""
+
+    async def handler(_request: web.BaseRequest) -> Answer:
+        return answer
+
+    return handler
+
+
+async def refuse_for_now(_request: web.BaseRequest) -> Answer:
+    """Answer while there is no store yet (raises RefusalError: 503)."""
+    raise RefusalError(503, "store", _NOT_READY, retry_after=_PATIENCE_SECONDS)
+
+
+PREFLIGHT = always(
+    Answer(
+        200,
+        b"",
+        fields=(
+            ("Access-Control-Allow-Methods", "POST"),
+            ("Access-Control-Allow-Headers", "Authorization, Content-Type"),
+            ("Access-Control-Max-Age", "86400"),
+        ),
+    )
+)
+"""For a browser that asks whether a page may send."""
+OPENAPI = always(Answer(200, resources("hubbub.collector").joinpath("openapi.json").read_bytes()))
+_ALIVE = Answer(200, b'{"status": "alive"}')
+NOT_READY: Routes = {"/livez": reading(always(_ALIVE)), "/readyz": reading(refuse_for_now)}
+"""The probes of a collector that waits for its store."""
+
+
+class Probes:
+    """Answers GET /livez and GET /readyz.
+
+    Orchestrators ask every few seconds, and anyone may, so an answer is what `watch` found out last
+    and no more than yes or no. It may be asked from any thread, so also while the event loop that
+    takes reports is busy. The reason is logged when it changes. `draining`: set it to be ready no
+    more.
+    """
+
+    def __init__(self, settings: Settings, store: Store, commit: GroupCommit) -> None:
+        self.draining = False
+        self.routes: Routes = {
+            "/livez": reading(self._get_livez),
+            "/readyz": reading(self._get_readyz),
+        }
+        self._settings = settings
+        self._store = store
+        self._commit = commit
+        self._reason: str | None = None
+        self._looked_at = time.monotonic()
+
+    async def watch(self) -> None:
+        """Look once a second, until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Find out whether reports can be taken."""
+        reason = await self._ask()
+        if reason != self._reason:
+            _log.warning("ready again" if reason is None else f"not ready: {reason}")
+        self._reason, self._looked_at = reason, time.monotonic()
+
+    @property
+    def _hangs(self) -> bool:
+        return time.monotonic() - self._looked_at > _HANGS_SECONDS
+
+    async def _get_livez(self, _request: web.BaseRequest) -> Answer:
+        return problem(503, "hangs") if self._hangs else _ALIVE
+
+    async def _get_readyz(self, _request: web.BaseRequest) -> Answer:
+        if self.draining or self._reason is not None or self._hangs:
+            return problem(503, _NOT_READY, retry_after=self._settings.retry_after_seconds)
+        return Answer(200, b'{"status": "ready"}')
+
+    async def _ask(self) -> str | None:
+        """Return None, or why reports can't be taken."""
+        # After a pause a refusal counts no more: only new reports can show whether the store takes
+        # them again, and an instance that isn't ready gets none.
+        if time.monotonic() - self._commit.refused_at < self._settings.retry_after_seconds:
+            return "store: refuses reports"
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self._store.ping()
+        except (StoreError, TimeoutError):
+            return "store: can't be reached"
+        return None
 
 
 class Reports:
@@ -208,7 +318,7 @@ class Reports:
                         await asyncio.sleep(0)  # a look at the sockets before the next
             return await self._store(batch, key)
         finally:
-            self._metrics.answered(time.perf_counter() - begun)
+            self._metrics.observe("request_seconds", time.perf_counter() - begun)
             self._under_way -= 1
             if not self._under_way:
                 self._is_over.set()
@@ -234,13 +344,12 @@ class Reports:
         """Return a body that comes in time, and isn't too large (raises RefusalError)."""
         most, seconds = self._settings.max_body_bytes, self._settings.body_seconds
         content, body = request.content, bytearray()
-        too_large = RefusalError(413, "too_large", f"body: must be at most {most} bytes")
         if (request.content_length or 0) > most:
-            raise too_large
+            raise too_large(most)
         if content.is_eof():  # it came with the head
             data = content.read_nowait()
             if len(data) > most:
-                raise too_large
+                raise too_large(most)
             return data
         connection = cast("Connection", request.protocol)
         expects = request.headers.get("Expect", "").lower()
@@ -255,7 +364,7 @@ class Reports:
                         raise ConnectionResetError
                     body += await content.readany()
                     if len(body) > most:
-                        raise too_large
+                        raise too_large(most)
             return bytes(body)
         except TimeoutError:
             detail = f"body: must arrive within {seconds:g} seconds"
@@ -278,7 +387,7 @@ class Reports:
         self._quotas.spend(key, reports, sections)
         batch = self._slice_limit.applied(batch, dt.datetime.now(dt.UTC).date())
         if await self._commit.submit(batch):
-            self._metrics.request(201, "stored")
+            self._metrics.count("requests", 201, "stored")
             return Answer(201, b'{"accepted": %d}' % reports)
-        self._metrics.request(200, "duplicate")
+        self._metrics.count("requests", 200, "duplicate")
         return Answer(200, b'{"accepted": %d, "duplicate": true}' % reports)

@@ -119,7 +119,7 @@ class Connections(web.Server):
         address = connection.address
         is_full = self._open_of.get(address, 0) >= self.limits.connections_per_address
         if is_full or self.open >= self.limits.connections:
-            self.metrics.shed(self.kind)
+            self.metrics.count("shed", self.kind)
             others = (it for it in self.idle if not is_full or it.address == address)
             oldest = next(others, None)
             if oldest is None:
@@ -148,11 +148,11 @@ class Connections(web.Server):
         oldest = next(iter(self.reading), None)
         if oldest is not None:
             del self.reading[oldest]
-            self.metrics.shed("bytes")
+            self.metrics.count("shed", "bytes")
             oldest.cut()
             oldest.release()  # its request ends as soon as it finds out
         elif self.held > self.limits.most_bytes:
-            self.metrics.shed("bytes")
+            self.metrics.count("shed", "bytes")
             connection.cut()
 
 
@@ -313,7 +313,9 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
     ) -> web.StreamResponse:
         """Answer bytes that aren't HTTP, or a failure of the handler."""
         answer = unexpected(exc, _log) if status >= 500 else refusal(NotHttpError())
-        self.listener.metrics.request(answer.status, "unexpected" if status >= 500 else "http")
+        self.listener.metrics.count(
+            "requests", answer.status, "unexpected" if status >= 500 else "http"
+        )
         response = to_response(answer)
         response.force_close()
         return response
@@ -349,7 +351,7 @@ class _Tls(SSLProtocol):
             listener = self._connection.listener
             listener.handshakes[self._connection] = None
             if len(listener.handshakes) > _MOST_HANDSHAKES:
-                listener.metrics.shed(listener.kind)
+                listener.metrics.count("shed", listener.kind)
                 next(iter(listener.handshakes)).cut()
             super().connection_made(raw)
 

@@ -14,20 +14,32 @@ import gc
 import signal
 import ssl
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from hubbub.collector.config import Settings
-from hubbub.collector.ingest.commit import Commit, running_group_commit
+from hubbub.collector.ingest.commit import running_group_commit
 from hubbub.collector.ingest.reader import BatchReader
 from hubbub.collector.ingest.validator import ReportValidator, SliceLimit
 from hubbub.collector.operations.logs import lifecycle
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import Answer
-from hubbub.collector.serving.app import App, Reports, Routes
+from hubbub.collector.serving.app import (
+    NOT_READY,
+    OPENAPI,
+    PREFLIGHT,
+    App,
+    Probes,
+    Reports,
+    Routes,
+    reading,
+    refuse_for_now,
+)
 from hubbub.collector.serving.connections import (
     Connections,
     Limits,
@@ -37,15 +49,14 @@ from hubbub.collector.serving.connections import (
     room_for_connections,
     tls_context,
 )
-from hubbub.collector.serving.routes import (
-    NOT_READY,
-    OPENAPI,
-    Probes,
-    preflight,
-    read_switch,
-    refuse_for_now,
+from hubbub.protocol import (
+    MOST_BYTES,
+    HubbubError,
+    Registry,
+    SwitchError,
+    SwitchFile,
+    check_compatible,
 )
-from hubbub.protocol import HubbubError, Registry, check_compatible
 from hubbub.storage import Store
 
 _PROBE_CONNECTIONS = 64  # orchestrators keep one or two
@@ -64,6 +75,10 @@ RELOADED = ("ingest_keys", "anonymous", "admin_tokens")
 """The settings that are read again; a change of any other needs a restart."""
 
 
+Use = Callable[[Settings, Registry], Awaitable[None]]
+"""Puts keys and a registry in force; raises `HubbubError` if that can't be."""
+
+
 class ActiveConfig(NamedTuple):
     """The configuration that a service uses."""
 
@@ -75,34 +90,61 @@ class ActiveConfig(NamedTuple):
 class ServiceFiles:
     """The files of a service, and what they held when they were last in order.
 
-    `reread`: returns the settings as they are configured now. Worker processes get a copy.
-    `current`: set it to what `read` returned, once that is in force. Raises `MetricError,
-    SwitchError` if the registry, or the switch, is wrong.
+    `reread`: returns the settings as they are configured now. Worker processes get a copy. Raises
+    `MetricError, SwitchError` if the registry, or the switch, is wrong.
     """
 
     def __init__(self, settings: Settings, reread: Callable[[], Settings]) -> None:
         self._reread = reread
         self.current = _load(settings)
 
-    def read(self) -> tuple[ActiveConfig, list[str]]:
-        """Read the registry, the switch, the keys and the tokens again.
+    async def reload(self, use: Use, metrics: Metrics, *, is_logged: bool = True) -> None:
+        """Read the registry, the switch, the keys and the tokens again, and use them.
 
-        Also returns which other settings have changed, which needs a restart. Raises `MetricError`
-        if the registry is wrong, or changes what an existing version means. Raises `SwitchError` or
-        `ConfigError` if the switch is wrong or the configuration can't work.
+        On any fault, as if the registry changes what an existing version means, what was in force
+        stays.
         """
         settings = self.current.settings
-        changed = {name: new for name, new in self._reread() if new != getattr(settings, name)}
-        update = {name: value for name, value in changed.items() if name in RELOADED}
-        found = _load(settings.model_copy(update=update))
-        check_compatible(self.current.registry, found.registry)
-        return found, sorted(changed.keys() - update.keys())
+        try:
+            changed = {name: new for name, new in self._reread() if new != getattr(settings, name)}
+            update = {name: value for name, value in changed.items() if name in RELOADED}
+            found = _load(settings.model_copy(update=update))
+            check_compatible(self.current.registry, found.registry)
+            await use(found.settings, found.registry)
+        except HubbubError as error:
+            lifecycle.error("not reloaded", fault=str(error))
+            metrics.reloaded(succeeded=False)
+            return
+        self.current = found
+        metrics.reloaded(succeeded=True)
+        if is_logged:
+            keys = len(found.settings.ingest_keys)
+            lifecycle.info("reloaded", metrics=len(found.registry), keys=keys)
+            if unheeded := sorted(changed.keys() - update.keys()):
+                lifecycle.warning("changed settings need a restart", settings=unheeded)
 
 
 def _load(settings: Settings) -> ActiveConfig:
     registry = Registry.load(settings.metrics)
-    switch = read_switch(settings.switch, registry.application) if settings.switch else None
+    switch = _read_switch(settings.switch, registry.application) if settings.switch else None
     return ActiveConfig(settings, registry, switch)
+
+
+def _read_switch(path: Path, application: str) -> bytes:
+    """Return the bytes of a switch's file.
+
+    Raises `SwitchError` if it can't be read, isn't a switch that is obeyed now, or is another
+    application's.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        SwitchFile.parse(data).check(application, None, time.time())
+    except OSError as error:
+        raise SwitchError(f"{path}: {error.strerror or error}") from error
+    except SwitchError as error:
+        raise SwitchError(f"{path}: {error}") from error
+    return data
 
 
 def stop_event() -> asyncio.Event:
@@ -149,13 +191,13 @@ class Addresses(NamedTuple):
 class Ingest(NamedTuple):
     """The public side of a serving process."""
 
-    reload: Callable[[], Awaitable[None]]
+    use: Use
     addresses: Addresses
     connections: Connections
 
 
 @asynccontextmanager
-async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
+async def running_ingest(
     files: ServiceFiles, store: Store, metrics: Metrics, ports: Ports
 ) -> AsyncIterator[Ingest]:
     """Serve the public routes as long as the context is open; leaving it drains."""
@@ -166,9 +208,7 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
     tls = _tls(settings)
     validator = ReportValidator(registry, settings, metrics)
     async with AsyncExitStack() as stack:
-        commit = await stack.enter_async_context(
-            running_group_commit(store, partial(_count, metrics, validator))
-        )
+        commit = await stack.enter_async_context(running_group_commit(store, validator.observe))
         reports = Reports(settings, commit, validator, metrics)
         probes = Probes(settings, store, commit)
 
@@ -182,22 +222,6 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
             validator.use(registry)
             reports.use(settings, reader, slice_limit)
 
-        async def reload() -> None:
-            """Read all files again; on any fault keep what there is."""
-            try:
-                found, unheeded = files.read()
-                await use(found.settings, found.registry)
-            except HubbubError as error:
-                lifecycle.error("not reloaded", fault=str(error))
-                metrics.reloaded(succeeded=False)
-                return
-            files.current = found
-            metrics.reloaded(succeeded=True)
-            keys = len(found.settings.ingest_keys)
-            lifecycle.info("reloaded", metrics=len(found.registry), keys=keys)
-            if unheeded:
-                lifecycle.warning("changed settings need a restart", settings=unheeded)
-
         await use(settings, registry)
 
         async def get_switch(_request: object) -> Answer:
@@ -207,9 +231,9 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
 
         routes: Routes = {
             "/v1/reports": {"POST": reports.post}
-            | ({"OPTIONS": preflight} if settings.cors_origins else {}),
-            "/openapi.json": OPENAPI,
-            **({"/v1/switch": {"GET": get_switch, "HEAD": get_switch}} if settings.switch else {}),
+            | ({"OPTIONS": PREFLIGHT} if settings.cors_origins else {}),
+            "/openapi.json": reading(OPENAPI),
+            **({"/v1/switch": reading(get_switch)} if settings.switch else {}),
             **probes.routes,
         }
         limits = Limits(
@@ -233,9 +257,7 @@ async def running_ingest(  # noqa: PLR0915 (what a service is made of, in order)
         )
         _tune_interpreter()
         try:
-            yield Ingest(
-                reload, Addresses(listener.address, probed and probed.address), connections
-            )
+            yield Ingest(use, Addresses(listener.address, probed and probed.address), connections)
         finally:
             lifecycle.info("draining")
             app.draining = probes.draining = True
@@ -316,15 +338,6 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     if settings.tls_certificate and settings.tls_key:
         return tls_context(settings.tls_certificate, settings.tls_key)
     return None
-
-
-def _count(metrics: Metrics, validator: ReportValidator, commit: Commit) -> None:
-    """Count a transaction, once its batches have been answered."""
-    for batch in commit.batches:
-        for key, records in batch.records.items():
-            metrics.reports(key.metric, key.version, records.reports)
-    metrics.committed(commit.seconds)
-    validator.flag(commit.batches)
 
 
 def _tune_interpreter() -> None:
