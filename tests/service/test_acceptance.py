@@ -87,7 +87,8 @@ def test_media_type_may_name_a_charset(collector):
 
 def test_body_of_exactly_the_largest_size_is_accepted(metrics_file, database):
     body = batch_to_json(make_batch())
-    with forked_collector(metrics_file, database, ["--max-body", str(len(body))]) as collector:
+    options = ["--max-body-bytes", str(len(body))]
+    with forked_collector(metrics_file, database, options) as collector:
         assert post(collector.url, body).status == 201
         assert post(collector.url, batch_to_json(make_batch()) + b" ").status == 413
     assert stored_count(database) == 3

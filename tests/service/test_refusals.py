@@ -97,7 +97,7 @@ def test_too_large_body_is_answered_413_with_the_limit(url):
 def test_zip_bomb_is_answered_413_without_being_inflated(metrics_file, database):
     bomb = gzip.compress(bytes(2**28), compresslevel=1)
     assert len(bomb) < 2**21
-    with forked_collector(metrics_file, database, ["--max-body", str(2**21)]) as collector:
+    with forked_collector(metrics_file, database, ["--max-body-bytes", str(2**21)]) as collector:
         before = _peak_memory(collector)
         assert "2097152 bytes" in _detail(post(collector.url, bomb, headers=_GZIP), 413)
         assert _peak_memory(collector) - before < 2**26

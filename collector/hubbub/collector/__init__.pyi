@@ -53,13 +53,11 @@ from hubbub.collector.operations.metrics import (
 from hubbub.collector.operations.publishing import (
     Publisher as Publisher,
     RoundedCounter as RoundedCounter,
-)
-from hubbub.collector.operations.status import (
     expiries as expiries,
-    parameters as parameters,
     task_statuses as task_statuses,
 )
 from hubbub.collector.problems import RefusalError as RefusalError, refusal as refusal
+from hubbub.collector.serving.admin import parameters as parameters
 from hubbub.collector.serving.connections import (
     Connections as Connections,
     room_within as room_within,

@@ -92,7 +92,7 @@ class Settings(_Frozen):
     metrics: Path
     """The registry, metrics.toml."""
     store: str = Field(default="sqlite:///hubbub.db", repr=False)  # may hold a password
-    """Database for the reports: sqlite:///PATH (created if missing) or postgresql://."""
+    """Database for the reports: sqlite:///PATH (`serve` creates it) or postgresql://."""
     host: _Host = "127.0.0.1"
     """Address to listen on."""
     port: _Port = 8100
@@ -145,7 +145,7 @@ class Settings(_Frozen):
     retry_after_seconds: int = Field(default=5, ge=1, le=86_400)
     """How long shed clients are asked to wait."""
     deduplication_days: _Days = 14
-    """How long batch ids are kept, to recognise batches that are sent again."""
+    """How long batch ids are kept; a batch that is sent again later counts twice."""
     retention_days: _Days | None = None
     """How long reports or their counts are kept. Unset: until you delete them."""
     report_days: _Days | None = None
@@ -335,13 +335,7 @@ def _named(path: _Path, source: str) -> str:
         return "--" + str(path[0]).replace("_", "-")
     if source != _ENVIRONMENT:
         return f"{source}: {'.'.join(map(str, path))}"
-    # A table may be given as a whole.
-    present = {name.upper() for name in os.environ}
-    names = [
-        _PREFIX + _NESTING.join(map(str, path[:length])).upper()
-        for length in range(len(path), 0, -1)
-    ]
-    return next((name for name in names if name in present), names[0])
+    return _PREFIX + _NESTING.join(map(str, path)).upper()
 
 
 def to_toml(configuration: Configuration) -> str:

@@ -12,10 +12,10 @@ begin_command("collector")  # before the imports that take longest
 
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
@@ -53,6 +53,10 @@ _SUBCOMMANDS = {
 }
 """Where each is, and the words of `--help`."""
 
+_UNITS = {"bytes": "BYTES", "seconds": "SECONDS", "days": "DAYS", "port": "PORT", "host": "HOST"}
+_METAVARS = {"cors_origins": "ORIGINS", "store": "URL"}
+Command = Callable[..., None]
+
 _OTHERS = 0o007  # all rights of all other users of the machine
 
 
@@ -75,8 +79,33 @@ config_option = click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="TOML file with settings; HUBBUB_COLLECTOR_CONFIG can name it instead.",
+    help="TOML file with settings, which flags override; HUBBUB_COLLECTOR_CONFIG may name it.",
 )
+
+
+def setting_flags(*names: str) -> Callable[[Command], Command]:
+    """Add a flag for each of these settings; what it takes is checked by `Settings`."""
+    from hubbub.collector.config import Settings, describe
+
+    def add(command: Command) -> Command:
+        for name in reversed(names):
+            field = Settings.model_fields[name]
+            flag = "--" + name.replace("_", "-")
+            words, default = describe(field)
+            words += f"  [{default if field.is_required() else f'default: {default}'}]"
+            if field.annotation is bool:
+                off = flag.replace("--", "--no-", 1)
+                command = click.option(f"{flag}/{off}", name, default=None, help=words)(command)
+                continue
+            metavar = _METAVARS.get(name) or _UNITS.get(name.rpartition("_")[2], "N")
+            if Path in {field.annotation, *get_args(field.annotation)}:
+                metavar = "FILE"
+            if get_origin(field.annotation) is Literal:
+                metavar = "|".join(get_args(field.annotation))
+            command = click.option(flag, name, metavar=metavar, help=words)(command)
+        return command
+
+    return add
 
 
 def read_configuration(

@@ -108,13 +108,9 @@ def changes(old: Registry, new: Registry) -> Iterator[Finding]:
                 f"counts, {f'they may spend {more:.6g} more, ' if more > 0 else ''}and stored "
                 "reports go on counting"
             )
+            if "dimensions" in keys:
+                text += "; values that are no longer listed become other, in stored reports, too"
             yield _fact("metric_kept", metric, text, max(more, 0.0))
-            if lost := _lost_values(before, metric):
-                text = (
-                    f"{', '.join(lost)} no longer listed: new reports have other instead, "
-                    "for ever, and stored ones are read so"
-                )
-                yield _fact("dimensions", metric, text)
     for metric in old.values():
         if metric.name not in new:
             text = (
@@ -126,19 +122,6 @@ def changes(old: Registry, new: Registry) -> Iterator[Finding]:
     if old.lifetime_epsilon != new.lifetime_epsilon:
         text = f"changed from {old.lifetime_epsilon or 'none'} to {new.lifetime_epsilon or 'none'}"
         yield Finding("lifetime_epsilon", "lifetime_epsilon", text, new.lifetime_epsilon)
-
-
-def _lost_values(before: Metric, after: Metric) -> list[str]:
-    """Return the dimensions and values that a metric no longer distinguishes."""
-    now = {dimension.name: dimension for dimension in after.dimensions}
-    lost = []
-    for dimension in before.dimensions:
-        name, new = dimension.name, now.get(dimension.name)
-        if new is None or (dimension.pattern and new.pattern != dimension.pattern):
-            lost.append(name)
-        else:
-            lost += [f"{name}={value}" for value in dimension.values if not new.has(value)]
-    return lost
 
 
 def _new_version(before: Metric, metric: Metric) -> Finding:

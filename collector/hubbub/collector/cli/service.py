@@ -5,46 +5,21 @@ from __future__ import annotations
 import datetime as dt
 import gc
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import click
 from pydantic import ValidationError
 
 from hubbub.collector.access import Purpose, generate_secret
-from hubbub.collector.cli import cli_errors, config_option, read_configuration
-from hubbub.collector.config import TABLES, Settings, describe, load, to_toml, toml_value
+from hubbub.collector.cli import cli_errors, config_option, read_configuration, setting_flags
+from hubbub.collector.config import TABLES, Settings, load, to_toml, toml_value
 from hubbub.protocol import SigningKey
 from hubbub.reporting.command_line import WithHeadings
 
-_UNITS = {"bytes": "BYTES", "seconds": "SECONDS", "days": "DAYS", "port": "PORT", "host": "HOST"}
-_METAVARS = {"cors_origins": "ORIGINS", "store": "URL"}
 _ONLY_ITS_OWNER = 0o600  # may read and write it
-_Command = Callable[..., None]
-
-
-def _with_flags(command: _Command) -> _Command:
-    """Add a flag for every setting; what it takes is checked by `Settings`, not by click."""
-    for name, field in reversed(Settings.model_fields.items()):
-        if name in TABLES:  # for the file or the environment
-            continue
-        flag = "--" + name.replace("_", "-")
-        words, default = describe(field)
-        words += f"  [{default if field.is_required() else f'default: {default}'}]"
-        if field.annotation is bool:
-            off = flag.replace("--", "--no-", 1)
-            command = click.option(f"{flag}/{off}", name, default=None, help=words)(command)
-            continue
-        metavar = _METAVARS.get(name) or _UNITS.get(name.rpartition("_")[2], "N")
-        if Path in {field.annotation, *get_args(field.annotation)}:
-            metavar = "FILE"
-        if get_origin(field.annotation) is Literal:
-            metavar = "|".join(get_args(field.annotation))
-        flags = [flag, "--max-body"] if name == "max_body_bytes" else [flag]
-        command = click.option(*flags, name, metavar=metavar, help=words)(command)
-    return command
 
 
 @click.command(
@@ -66,7 +41,7 @@ def _with_flags(command: _Command) -> _Command:
     is_flag=True,
     help="Print the effective settings with their sources, and exit.",
 )
-@_with_flags
+@setting_flags(*(name for name in Settings.model_fields if name not in TABLES))
 def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
     """Receive reports until SIGTERM.
 

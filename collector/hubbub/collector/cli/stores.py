@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
 
-from hubbub.collector.cli import cli_errors, config_option, configured
-from hubbub.collector.config import Settings, describe
+from hubbub.collector.cli import cli_errors, config_option, configured, setting_flags
 from hubbub.protocol import Registry, counted
 from hubbub.reporting import progress_bar
 from hubbub.storage import (
@@ -28,28 +27,11 @@ from hubbub.storage import (
 )
 
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
-_Command = Callable[..., None]
-
-
-metrics_option = click.option(
-    "--metrics",
-    metavar="FILE",
-    help="The registry, metrics.toml.  [default: from HUBBUB_COLLECTOR_METRICS or --config]",
-)
-
-
-def store_options(command: _Command) -> _Command:
-    """Add the flags that name the store, as those of `serve` do."""
-    command = config_option(command)
-    words = (
-        "The database, sqlite:///PATH or postgresql://...  [default: from HUBBUB_COLLECTOR_STORE "
-        f"or --config, else {describe(Settings.model_fields['store'])[1]}]"
-    )
-    return click.option("--store", metavar="URL", help=words)(command)
 
 
 @click.command("export")
-@store_options
+@setting_flags("store")
+@config_option
 @click.option(
     "--to",
     "directory",
@@ -123,8 +105,8 @@ def export(
 
 @click.command("import")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@metrics_option
-@store_options
+@setting_flags("metrics", "store")
+@config_option
 @click.option(
     "--metric",
     metavar="NAME",
@@ -183,38 +165,15 @@ def import_(
 
 
 @click.command()
-@store_options
-@click.option(
-    "--deduplication-days",
-    metavar="DAYS",
-    help="Forget batch ids after this many days; a batch that is sent again later counts twice.  "
-    "[default: as configured, or 14]",
-)
-@click.option(
-    "--retention-days",
-    metavar="DAYS",
-    help="Delete reports and counts after this many days.  [default: as configured, or never]",
-)
-@click.option(
-    "--report-days",
-    metavar="DAYS",
-    help="Keep only each day's counts, not its reports, after this many days.  [default: as "
-    "configured, or never]",
-)
+@setting_flags("store", "deduplication_days", "retention_days", "report_days")
+@config_option
 @click.option(
     "--trust-clock",
     is_flag=True,
     help="Delete what is too old even if, by this clock, the last upkeep was more than 7 days ago "
     "or lies in the future.",
 )
-def maintain(
-    store: str | None,
-    config: Path | None,
-    deduplication_days: str | None,
-    retention_days: str | None,
-    report_days: str | None,
-    trust_clock: bool,
-) -> None:
+def maintain(config: Path | None, trust_clock: bool, **flags: str | None) -> None:
     """Merge small segments, count old reports, delete what is too old, and mix closed days.
 
     Each run also closes one past day, which then takes no more batch ids, or in PostgreSQL a large
@@ -226,13 +185,7 @@ def maintain(
     A clock that jumps forward would expire everything at once. So if the last upkeep was more than
     7 days ago, nothing is deleted because of its age until --trust-clock confirms the date.
     """
-    settings = configured(
-        config,
-        store=store,
-        deduplication_days=deduplication_days,
-        retention_days=retention_days,
-        report_days=report_days,
-    )
+    settings = configured(config, **flags)
 
     async def run() -> None:
         async with _existing_store(settings.store) as opened:
@@ -262,7 +215,8 @@ def maintain(
 
 @click.command()
 @click.argument("metric")
-@store_options
+@setting_flags("store")
+@config_option
 @click.option("--version", type=click.IntRange(1), help="Only this version's reports.")
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 def delete(
@@ -309,7 +263,8 @@ def delete(
 
 
 @click.command()
-@store_options
+@setting_flags("store")
+@config_option
 @click.option(
     "--to",
     "target",

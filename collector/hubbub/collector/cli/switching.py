@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from hubbub.collector.cli import cli_errors, config_option, configured
-from hubbub.collector.cli.stores import metrics_option
+from hubbub.collector.cli import Command, cli_errors, config_option, configured, setting_flags
 from hubbub.protocol import (
     Rate,
     Registry,
@@ -24,7 +22,6 @@ from hubbub.protocol import (
 from hubbub.reporting.command_line import atomic_write
 from hubbub.storage import StoreError
 
-_Command = Callable[..., None]
 _DEFAULT = Path("switch.json")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -36,11 +33,11 @@ _switch_option = click.option(
 )
 
 
-def _edit_options(command: _Command) -> _Command:
+def _edit_options(command: Command) -> Command:
     """Add the options that all commands have which change the file."""
     for add in (
         config_option,
-        metrics_option,
+        setting_flags("metrics"),
         click.option(
             "--key",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),

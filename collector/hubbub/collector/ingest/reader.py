@@ -58,8 +58,6 @@ _SLICES = 4096
 """Different slices whose meaning is remembered: some 200 bytes each."""
 _HEAD = struct.Struct("<B16sH")  # format, batch id, number of sections
 _NUMBERS = struct.Struct("<IH")  # version, bytes of bits; then the number of records
-_FEW = 32
-"""Up to so many records are checked sooner one by one than by numpy."""
 _SECTIONS = 4096
 """Different heads whose meaning is remembered, used last: some 300 bytes each."""
 MOST_SECTIONS_OF_SLICES = 1024
@@ -452,12 +450,6 @@ def _cut_off(name: str, left: int, size: int) -> CompactError:
 def _fit(number: int, records: Records, cohorts: int) -> bool:
     """Return whether all cohorts are below a number (raises CompactError: out of order)."""
     data, width = records.data, records.width
-    if len(data) <= _FEW * width:
-        rows = [data[at : at + width] for at in range(0, len(data), width)]
-        for index in range(1, len(rows)):
-            if rows[index] < rows[index - 1]:
-                raise _descends(number, index)
-        return all(row[0] | row[1] << 8 < cohorts for row in rows)
     table = np.frombuffer(data, f"S{width}")
     ascends = table[:-1] <= table[1:]
     if not ascends.all():

@@ -13,7 +13,7 @@ import logging
 import sys
 import traceback
 from collections.abc import MutableMapping
-from typing import Any, TextIO
+from typing import Any
 
 from hubbub.storage import mask
 
@@ -42,7 +42,8 @@ def configure(level: str = "info") -> None:
     `level`: the lowest level of our own lines. Of other libraries only warnings and errors are
     written: below that some quote statements with their parameters.
     """
-    handler = _Handler(sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    logging.raiseExceptions = False  # a line that can't be made would be printed unmasked
     handler.setFormatter(_JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -54,11 +55,6 @@ def configure(level: str = "info") -> None:
                 library.setLevel(logging.WARNING)
     logging.getLogger(_OURS).setLevel(level.upper())
     logging.captureWarnings(capture=True)
-
-
-class _Handler(logging.StreamHandler[TextIO]):
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Drop the line: the default handler would print it unmasked."""
 
 
 class _JsonFormatter(logging.Formatter):

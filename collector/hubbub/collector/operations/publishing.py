@@ -22,7 +22,8 @@ import secrets
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -35,16 +36,17 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from hubbub.collector.config import Settings
 from hubbub.collector.operations.metrics import FAMILIES, PREFIX, Metrics, MetricValues
-from hubbub.collector.operations.status import (
-    Expiry,
-    Stored,
-    expiries,
-    metric_statuses,
-    task_statuses,
-)
 from hubbub.protocol import Registry
 from hubbub.reporting import END_CODES, registry_ends
-from hubbub.storage import SCHEMA_VERSION, STEPS, DayCount, MetricVersion, Store, StoreError
+from hubbub.storage import (
+    SCHEMA_VERSION,
+    STEPS,
+    DayCount,
+    Declared,
+    MetricVersion,
+    Store,
+    StoreError,
+)
 
 HUNDRED = 100
 """Reports by metric are published in multiples of this."""
@@ -61,10 +63,12 @@ _STARTED = "upkeep_last_success_timestamp_seconds"
 _OF_CONNECTIONS = "process_open_fds"
 """Each connection is an open file, so this would reveal the moment."""
 
-_FRESH_SECONDS = 1.0  # probes of many come every few seconds; one of them asks the store
 _PATIENCE_SECONDS = 15.0  # more than a store's own limit of a statement, so its error comes first
 _MIB = 2**20
 """Sizes are shown in whole ones: a batch moves them by some kilobytes."""
+
+_DAYS_SHOWN = 14  # two weeks: this week and the last
+_DAY = dt.timedelta(days=1)  # what is valid through a day ends when the next begins
 
 _DIGEST_DIGITS = 12  # 48 bits: two registries of one service differ in them
 _VERSION = importlib.metadata.version("hubbub")
@@ -175,6 +179,28 @@ def _is_counted(family: str) -> bool:
     return FAMILIES[family].type in {"counter", "histogram"} and family != _SINCE_START
 
 
+class Expiry(NamedTuple):
+    """The end of something that lets others in."""
+
+    type: str  # "ingest_key" or "admin_token"
+    name: str  # in the configuration
+    at: dt.datetime  # the first moment at which it isn't good any more
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The store's contents, now or when it was last read."""
+
+    declared: Sequence[Declared] = ()
+    days: Sequence[DayCount] = ()  # today's in hundreds
+    size: int | None = None  # bytes on disk
+    free: int | None = None  # bytes that are free there, if it is a disk of this machine
+    unmixed_days: int = 0
+    # How many are stored today, in hundreds.
+    slices: Mapping[MetricVersion, int] = field(default_factory=dict)
+    at: dt.datetime | None = None  # when all this was read; None: never yet
+
+
 class Watch:
     """Observes a collector while it runs; a step costs the store a sum over its segments.
 
@@ -196,8 +222,6 @@ class Watch:
         self._stored = Stored()
         self._published_at: dt.datetime | None = None
         self._fault: str | None = None
-        self._asked_at = float("-inf")
-        self._asking = asyncio.Lock()
 
     async def run(self) -> None:
         """Publish at full multiples of publish_seconds of the clock, until cancelled."""
@@ -219,7 +243,7 @@ class Watch:
         """Return how the collector is doing now: what the page and /status.json show."""
         _, registry = self._in_force()
         ends, digest = self._read_files()
-        await self._ping()
+        self._fault = await _fault_of(self._store.ping())
         publisher, values, stored = self._publisher, self._publisher.values(), self._stored
         now = dt.datetime.now(dt.UTC)
         faults = sum(n for (code, _), n in publisher.recent.by("requests") if code.startswith("5"))
@@ -315,13 +339,6 @@ class Watch:
             at=self._published_at,
         )
 
-    async def _ping(self) -> None:
-        """See whether the store can be read, once a second whoever asks."""
-        async with self._asking:
-            if time.monotonic() >= self._asked_at + _FRESH_SECONDS:
-                self._fault = await _fault_of(self._store.ping())
-                self._asked_at = time.monotonic()
-
 
 async def _fault_of(reading: Awaitable[None]) -> str | None:
     """Return why the store can't be read; None if it can."""
@@ -352,3 +369,75 @@ def _in_hundreds(
             size = count.bytes * reports // max(count.reports, 1)
             shown.append(count._replace(reports=reports, segments=0, bytes=size))
     return shown
+
+
+def metric_statuses(
+    registry: Registry, stored: Stored, values: MetricValues, today: dt.date
+) -> list[dict[str, Any]]:
+    """Describe every metric that the registry or the store knows, in the order of their names."""
+    definitions = {(it.metric, it.version): it.definition for it in stored.declared}
+    for metric in registry.values():
+        definitions.setdefault((metric.name, metric.version), metric.definition)
+    last_days = [today - dt.timedelta(days=ago) for ago in reversed(range(_DAYS_SHOWN))]
+    statuses = []
+    for name in sorted({name for name, _ in definitions}):
+        registered = registry.get(name)
+        of_metric = [count for count in stored.days if count.metric == name]
+        versions: list[dict[str, Any]] = []
+        for version in sorted((v for it, v in definitions if it == name), reverse=True):
+            counts = [count for count in of_metric if count.version == version]
+            days = [count.day for count in counts]
+            versions.append(
+                {
+                    "version": version,
+                    "definition": definitions[name, version],
+                    "registered": registered is not None and registered.version == version,
+                    "reports": sum(count.reports for count in counts),
+                    "stored_bytes": sum(count.bytes for count in counts),
+                    "first_day": min(days, default=None),
+                    "last_day": max(days, default=None),
+                }
+            )
+        by_day = [(day, sum(it.reports for it in of_metric if it.day == day)) for day in last_days]
+        statuses.append(
+            {
+                "name": name,
+                "days": by_day,  # all versions together, the oldest first
+                "reports": sum(version["reports"] for version in versions),
+                # Since the start, as is the next: reports with an improbable number of set bits.
+                "improbable": int(values.of("improbable_reports", name)),
+                "counted": int(sum(n for names, n in values.by("reports") if names[0] == name)),
+                "versions": versions,
+            }
+        )
+    return statuses
+
+
+def task_statuses(values: MetricValues, recent: MetricValues) -> list[dict[str, Any]]:
+    """Describe every task of the upkeep that ran since the start."""
+    runs = {names: int(n) for names, n in values.by("upkeep_runs") if n}
+    statuses = []
+    for task in sorted({task for task, _ in runs}):
+        # The timestamp of a run is set just after its count, so it may still be the start's.
+        at = values.of("upkeep_last_success_timestamp_seconds", task)
+        succeeded = runs.get((task, "done"), 0)
+        failed = runs.get((task, "failed"), 0)
+        statuses.append(
+            {
+                "task": task,
+                "runs": succeeded + failed,
+                "failures": failed,
+                "recent_failures": int(recent.of("upkeep_runs", task, "failed")),
+                "last_success": dt.datetime.fromtimestamp(at, dt.UTC) if succeeded else None,
+            }
+        )
+    return statuses
+
+
+def expiries(settings: Settings) -> Iterator[Expiry]:
+    """Yield when keys and tokens end."""
+    days = [("ingest_key", name, it.expires) for name, it in settings.ingest_keys.items()]
+    days += [("admin_token", name, it.expires) for name, it in settings.admin_tokens.items()]
+    for kind, name, day in days:
+        if day:
+            yield Expiry(kind, name, dt.datetime.combine(day + _DAY, dt.time(), dt.UTC))

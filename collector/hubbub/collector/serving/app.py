@@ -8,7 +8,6 @@ reports are durable; every failure becomes a problem document that quotes no sec
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import logging
 import re
@@ -44,6 +43,7 @@ _STORE_FAILED = "the store failed; send the same batch again"
 _LOOK_SECONDS = 1.0  # however many probes ask, the store is asked once a second
 _PATIENCE_SECONDS = 5.0  # for the store's answer, which takes milliseconds
 _HANGS_SECONDS = 30.0  # a look takes up to _PATIENCE_SECONDS, and longer on a busy machine
+_DRAIN_LOOK_SECONDS = 0.01  # at the end, which nobody waits for so closely
 _NOT_READY = "not ready"
 """Strangers read this: why is in the log and in the metrics."""
 
@@ -271,7 +271,6 @@ class Reports:
         self._validator = validator
         self._metrics = metrics
         self._under_way = 0
-        self._is_over = asyncio.Event()
         self._large = asyncio.Lock()
 
     def use(self, settings: Settings, reader: BatchReader, slice_limit: SliceLimit) -> None:
@@ -320,15 +319,12 @@ class Reports:
         finally:
             self._metrics.observe("request_seconds", time.perf_counter() - begun)
             self._under_way -= 1
-            if not self._under_way:
-                self._is_over.set()
 
     async def wait_until_over(self, seconds: float) -> bool:
         """Wait until no request is under way, or some seconds; return whether none is."""
-        self._is_over.clear()
-        if self._under_way:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_over.wait(), seconds)
+        until = time.monotonic() + seconds
+        while self._under_way and time.monotonic() < until:
+            await asyncio.sleep(_DRAIN_LOOK_SECONDS)
         return not self._under_way
 
     def _shed(self) -> RefusalError:

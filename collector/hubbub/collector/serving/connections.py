@@ -14,7 +14,7 @@ import resource
 import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from ipaddress import IPv6Address, IPv6Network
 from itertools import islice
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, cast
 from aiohttp import StreamReader, web, web_protocol
 from aiohttp.http import RawRequestMessage
 
+from hubbub.collector.config import Settings
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import Answer, RefusalError, refusal, unexpected
 from hubbub.protocol import HubbubError
@@ -42,6 +43,7 @@ _IPV6_BITS = 64
 """Whoever has one address of IPv6 has as many as these leave."""
 _ACCEPTED = 64  # connections between two looks at the sockets: some milliseconds
 _BACKLOG = 1024  # connections that wait for accept(): a second of a busy service's
+_FEW = 64  # connections of those who aren't clients
 _OTHER_FILES = 256  # the store's files, connections and pipes are some tens
 _PAUSE_SECONDS = 60.0  # a shortage of files is logged once a minute, not once a connection
 
@@ -70,6 +72,11 @@ class Limits(NamedTuple):
     idle_seconds: float  # to send the head of the first request, and of the next
     send_seconds: float  # to receive an answer
 
+    @classmethod
+    def few(cls, settings: Settings, total_bytes: int) -> Limits:
+        """Return those for operators and orchestrators, who keep one or two connections."""
+        return cls(_FEW, _FEW, total_bytes, settings.header_seconds, settings.header_seconds)
+
     @property
     def most_bytes(self) -> int:
         """Bytes from which on connections are aborted; up to that, requests are answered 429."""
@@ -79,7 +86,7 @@ class Limits(NamedTuple):
 class Connections(web.Server):
     """Makes a protocol for each new connection, and room for it where there is none.
 
-    `kind`: as what connections that there is no room for are counted.
+    `kind`: what the names of the listener's settings begin with.
     """
 
     def __init__(
@@ -87,12 +94,12 @@ class Connections(web.Server):
         handler: Callable[[Any], Awaitable[web.StreamResponse]],
         limits: Limits,
         metrics: Metrics,
-        kind: str = "connections",
+        kind: str = "",
         *,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(handler, request_factory=self._begin)
-        self.kind = kind
+        self._kind = kind
         self.limits = limits
         self.metrics = metrics
         self.tls = tls
@@ -114,12 +121,45 @@ class Connections(web.Server):
         self.idle.pop(protocol, None)
         return self._make_request(message, payload, protocol, *others)
 
+    @asynccontextmanager
+    async def listening(
+        self, host: str, port: int, *, shared: bool = False, backlog: int = _BACKLOG
+    ) -> AsyncIterator[str]:
+        """Listen as long as the context is open, and yield the address.
+
+        `port`: 0 lets the system choose. `shared`: whether other processes listen on the same port.
+        Raises `ListenError` if the address can't be bound.
+        """
+        self.loop.set_exception_handler(_LoopTrouble())
+        try:
+            server = await self.loop.create_server(
+                self, host, port, backlog=_ACCEPTED, reuse_port=shared or None
+            )
+            for listened in server.sockets:  # as many as asyncio accepts at a time may wait, too
+                with listened.dup() as same:
+                    same.listen(backlog)
+        except (OSError, ValueError) as error:  # a name that can't be one raises a ValueError
+            raise _cannot_bind(host, port, error, self._kind) from error
+        self.stop_accepting = server.close
+        try:
+            host, port = server.sockets[0].getsockname()[:2]
+            scheme = "https" if self.tls else "http"
+            yield f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        finally:
+            server.close()
+            await asyncio.sleep(0)  # what has been accepted gets to its connection
+            await self.shutdown(_CLOSE_SECONDS)
+
+    def turn_away(self) -> None:
+        """Count a connection for which there is no room."""
+        self.metrics.count("shed", f"{self._kind}connections".replace("-", "_"))
+
     def admit(self, connection: Connection) -> bool:
         """Count a connection in, if there is room or can be made."""
         address = connection.address
         is_full = self._open_of.get(address, 0) >= self.limits.connections_per_address
         if is_full or self.open >= self.limits.connections:
-            self.metrics.count("shed", self.kind)
+            self.turn_away()
             others = (it for it in self.idle if not is_full or it.address == address)
             oldest = next(others, None)
             if oldest is None:
@@ -209,8 +249,7 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         if self._sending is not None:
             self._sending.cancel()
         super().connection_lost(exc)
-        if self.listener.tls is None:
-            self.end()
+        self.end()
 
     def end(self) -> None:
         """Count it out, but for what a request that is still under way holds."""
@@ -351,7 +390,7 @@ class _Tls(SSLProtocol):
             listener = self._connection.listener
             listener.handshakes[self._connection] = None
             if len(listener.handshakes) > _MOST_HANDSHAKES:
-                listener.metrics.count("shed", listener.kind)
+                listener.turn_away()
                 next(iter(listener.handshakes)).cut()
             super().connection_made(raw)
 
@@ -411,49 +450,6 @@ def one_address(address: str) -> str:
 # Listening
 
 
-@asynccontextmanager
-async def listening(
-    connections: Connections,
-    host: str,
-    port: int,
-    *,
-    kind: str = "",
-    shared: bool = False,
-    backlog: int = _BACKLOG,
-) -> AsyncIterator[Listener]:
-    """Listen as long as the context is open.
-
-    `port`: 0 lets the system choose. `kind`: what the names of its settings begin with. `shared`:
-    whether other processes listen on the same port. Raises `ListenError` if the address can't be
-    bound.
-    """
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_LoopTrouble())
-    try:
-        server = await loop.create_server(
-            connections, host, port, backlog=_ACCEPTED, reuse_port=shared or None
-        )
-        for listened in server.sockets:  # as many as asyncio accepts at a time may wait, and more
-            with listened.dup() as same:
-                same.listen(backlog)
-    except (OSError, ValueError) as error:  # a name that can't be one raises a ValueError
-        raise _cannot_bind(host, port, error, kind) from error
-    try:
-        scheme = "https" if connections.tls else "http"
-        yield Listener(_address_of(scheme, server.sockets[0].getsockname()), server.close)
-    finally:
-        server.close()
-        await asyncio.sleep(0)  # what has been accepted gets to its connection
-        await connections.shutdown(_CLOSE_SECONDS)
-
-
-class Listener(NamedTuple):
-    """An address on which connections are accepted, and how to stop that."""
-
-    address: str
-    stop_accepting: Callable[[], None]
-
-
 @contextmanager
 def reserved_port(host: str, port: int, kind: str = "") -> Iterator[int]:
     """Bind a port for processes to share, without listening on it; yield its number."""
@@ -474,11 +470,6 @@ def reserved_port(host: str, port: int, kind: str = "") -> Iterator[int]:
             yield int(reserved.getsockname()[1])
     except (OSError, ValueError) as error:
         raise _cannot_bind(host, port, error, kind) from error
-
-
-def _address_of(scheme: str, name: Sequence[Any]) -> str:
-    host, port = name[:2]
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _cannot_bind(host: str, port: int, error: OSError | ValueError, kind: str) -> ListenError:

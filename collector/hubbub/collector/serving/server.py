@@ -43,8 +43,6 @@ from hubbub.protocol import HubbubError, Registry
 from hubbub.reporting import registry_ends
 from hubbub.storage import Maintenance, StoreError, open_store, running_maintenance, why_to_wait
 
-Announce = Callable[[str], None]
-
 _LOOK_SECONDS = 1.0
 """How soon a collector serves once its store can be used."""
 _START_SECONDS = 60.0  # a start takes a second; a store's migration comes before
@@ -55,7 +53,9 @@ _MISSED_BEATS = 50
 """A worker that has missed so many, in five seconds, hangs and is killed."""
 
 
-def run(settings: Settings, reread: Callable[[], Settings], announce: Announce) -> None:
+def run(
+    settings: Settings, reread: Callable[[], Settings], announce: Callable[[str], None]
+) -> None:
     """Serve until SIGTERM or SIGINT, then drain.
 
     `reread`: returns the settings as they are configured when it is called; can be pickled.
@@ -69,7 +69,7 @@ def run(settings: Settings, reread: Callable[[], Settings], announce: Announce) 
     lifecycle.info("stopped")
 
 
-async def _serve(files: ServiceFiles, announce: Announce) -> None:
+async def _serve(files: ServiceFiles, announce: Callable[[str], None]) -> None:
     settings, registry, _ = files.current
     stop = stop_event()
     if not await _store_is_ready(settings, stop):

@@ -43,8 +43,6 @@ from hubbub.collector.serving.app import (
 from hubbub.collector.serving.connections import (
     Connections,
     Limits,
-    Listener,
-    listening,
     load_certificate,
     room_for_connections,
     tls_context,
@@ -59,9 +57,7 @@ from hubbub.protocol import (
 )
 from hubbub.storage import Store
 
-_PROBE_CONNECTIONS = 64  # orchestrators keep one or two
-_PROBE_BYTES = 2**20
-"""For orchestrators and who else reaches that listener: some connections and short heads."""
+_PROBE_BYTES = 2**20  # probes have short heads, and no bodies
 _OBJECTS_A_COLLECTION = 20_000
 """Python's own 700 takes a tenth of the time; see the function that sets it."""
 _M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 2**18  # mallopt(3)
@@ -252,16 +248,16 @@ async def running_ingest(
             _answering_probes(probes.routes, settings, metrics, ports.probes)
         )
         shared = settings.workers > 1
-        listener = await stack.enter_async_context(
-            listening(connections, settings.host, ports.public, shared=shared, backlog=backlog)
+        address = await stack.enter_async_context(
+            connections.listening(settings.host, ports.public, shared=shared, backlog=backlog)
         )
         _tune_interpreter()
         try:
-            yield Ingest(use, Addresses(listener.address, probed and probed.address), connections)
+            yield Ingest(use, Addresses(address, probed), connections)
         finally:
             lifecycle.info("draining")
             app.draining = probes.draining = True
-            listener.stop_accepting()
+            connections.stop_accepting()
             commit.end_waiting()
             if not await reports.wait_until_over(settings.drain_seconds):
                 lifecycle.warning("gave up requests that didn't end within drain_seconds")
@@ -270,18 +266,18 @@ async def running_ingest(
 @asynccontextmanager
 async def _answering_probes(
     routes: Routes, settings: Settings, metrics: Metrics, port: int | None
-) -> AsyncIterator[Listener | None]:
+) -> AsyncIterator[str | None]:
     """Answer probes from a thread with an event loop of its own, which no flood keeps busy."""
     if port is None:
         yield None
         return
-    started: Future[tuple[Listener | None, Callable[[], object]]] = Future()
+    started: Future[tuple[str, Callable[[], object]]] = Future()
 
     async def serve() -> None:
         stop = asyncio.Event()
-        async with _few_listening(routes, settings, metrics, port) as listener:
+        async with _few_listening(routes, settings, metrics, port) as address:
             loop = asyncio.get_running_loop()
-            started.set_result((listener, partial(loop.call_soon_threadsafe, stop.set)))
+            started.set_result((address, partial(loop.call_soon_threadsafe, stop.set)))
             await stop.wait()
 
     serving = asyncio.create_task(asyncio.to_thread(asyncio.run, serve()))
@@ -289,9 +285,9 @@ async def _answering_probes(
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not started.done():
         await serving  # raises
-    listener, stop_serving = started.result()
+    address, stop_serving = started.result()
     try:
-        yield listener
+        yield address
     finally:
         stop_serving()
         await serving
@@ -302,36 +298,33 @@ async def answering_not_ready(settings: Settings) -> AsyncIterator[None]:
     """Answer probes, and 503 to reports, where a service will listen."""
     metrics = Metrics()
     public = {**NOT_READY, "/v1/reports": {"POST": refuse_for_now}}
-    async with (
-        _few_listening(public, settings, metrics, settings.port, ""),
-        _few_listening(NOT_READY, settings, metrics, settings.probe_port),
-    ):
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(
+            _few_listening(public, settings, metrics, settings.port, is_public=True)
+        )
+        if settings.probe_port is not None:
+            await stack.enter_async_context(
+                _few_listening(NOT_READY, settings, metrics, settings.probe_port)
+            )
         yield
 
 
 @asynccontextmanager
 async def _few_listening(
-    routes: Routes, settings: Settings, metrics: Metrics, port: int | None, kind: str = "probe-"
-) -> AsyncIterator[Listener | None]:
-    """Listen for orchestrators and who else reaches them, if there is a port for that."""
-    if port is None:
-        yield None
-        return
+    routes: Routes, settings: Settings, metrics: Metrics, port: int, *, is_public: bool = False
+) -> AsyncIterator[str]:
+    """Listen for orchestrators and who else reaches them."""
     app = App(routes, metrics, settings)
-    limits = Limits(
-        _PROBE_CONNECTIONS,
-        _PROBE_CONNECTIONS,
-        _PROBE_BYTES,
-        settings.header_seconds,
-        settings.header_seconds,
-    )
-    tls = None if kind else _tls(settings)
-    connections = Connections(app.handle, limits, metrics, "probe_connections", tls=tls)
-    host = settings.probe_host if kind else settings.host
-    async with listening(
-        connections, host, port, kind=kind, shared=settings.workers > 1
-    ) as listener:
-        yield listener
+    limits = Limits.few(settings, _PROBE_BYTES)
+    if is_public:
+        host, connections = (
+            settings.host,
+            Connections(app.handle, limits, metrics, tls=_tls(settings)),
+        )
+    else:
+        host, connections = settings.probe_host, Connections(app.handle, limits, metrics, "probe-")
+    async with connections.listening(host, port, shared=settings.workers > 1) as address:
+        yield address
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:
