@@ -5,7 +5,6 @@ from hubbub.collector.access import (
     Gate as Gate,
     Purpose as Purpose,
     Quotas as Quotas,
-    TokenBucket as TokenBucket,
     generate_secret as generate_secret,
 )
 from hubbub.collector.cli import main as main

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import math
 import re
 import secrets
 import time
@@ -100,80 +99,45 @@ class Gate:
 _ROUNDING = 1e-6  # of a token: a client that waited as long as asked passes, despite rounding
 
 
-class TokenBucket:
-    """Tokens that come at a steady rate; full at the start.
-
-    `rate`: tokens a second. `burst`: most tokens it holds. `clock`: returns seconds; must not run
-    backwards.
-    """
-
-    __slots__ = ("_burst", "_clock", "_rate", "_then", "_tokens")
-
-    def __init__(
-        self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._rate = rate
-        self._burst = burst
-        self._clock = clock
-        self._tokens = burst
-        self._then = clock()
-
-    def take(self, n: int) -> float:
-        """Take n tokens if they are there.
-
-        Returns 0.0 if they were taken. Otherwise none was, and this is how many seconds it will be
-        until there are n, if no others are taken; infinity if n is more than the burst.
-        """
-        if n > self._burst:
-            return math.inf
-        now = self._clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._then) * self._rate)
-        self._then = now
-        missing = n - self._tokens
-        if missing > _ROUNDING:
-            return missing / self._rate
-        self._tokens = max(0.0, -missing)
-        return 0.0
-
-
 class Quotas:
     """The buckets of all ingest keys, in one worker process.
 
-    `workers`: how many processes share the rates. The burst is whole in each, or a batch could fit
-    into no bucket. `clock`: returns seconds.
+    A bucket is the time at which it will be full: each token that is taken puts that off by 1/rate,
+    and there are tokens as long as it is at most burst/rate away. `workers`: how many processes
+    share the rates. The burst is whole in each, or a batch could fit into no bucket. `clock`:
+    returns seconds; must not run backwards.
     """
 
     def __init__(self, workers: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
         self._workers = workers
         self._clock = clock
         self._keys: Mapping[str, IngestKey] = {}
-        self._buckets: dict[str, TokenBucket] = {}
+        self._full_at: dict[str, float] = {}
 
     def use(self, keys: Mapping[str, IngestKey]) -> None:
         """Go by these keys from now on; one that is as it was has spent what it had."""
-        for name in self._keys.keys() - keys.keys():
-            del self._buckets[name]
-        for name, key in keys.items():
-            if self._keys.get(name) != key:
-                rate = key.reports_per_second / self._workers
-                self._buckets[name] = TokenBucket(rate, key.burst, self._clock)
+        stay = {name for name, key in keys.items() if self._keys.get(name) == key}
+        self._full_at = {name: at for name, at in self._full_at.items() if name in stay}
         self._keys = keys
 
     def spend(self, name: str | None, reports: int, sections: int = 1) -> None:
-        """Take reports from a key's quota.
+        """Take reports from a key's quota, or none at all.
 
         `name`: as `Gate.admit` returns it; requests without a key have no quota. `sections`: one,
         and one for each further slice of a metric's version. Raises `RefusalError`: 429 with the
         seconds to wait, or 413 if no wait would help.
         """
-        bucket = self._buckets.get(name or "")
-        if name is None or bucket is None:  # revoked since the request was let in
+        key = self._keys.get(name or "")
+        if name is None or key is None:  # revoked since the request was let in
             return
-        burst = self._keys[name].burst
-        wait = bucket.take(max(reports, min(LEAST_CHARGE * sections, burst)))
-        if math.isinf(wait):
-            detail = f"reports: {reports}; this key may send at most {burst} at once"
+        tokens = max(reports, min(LEAST_CHARGE * sections, key.burst))
+        if tokens > key.burst:
+            detail = f"reports: {reports}; this key may send at most {key.burst} at once"
             raise RefusalError(413, "too_large", detail, key=name)
-        if wait:
+        rate, now = key.reports_per_second / self._workers, self._clock()
+        full_at = max(self._full_at.get(name, now), now) + tokens / rate
+        wait = full_at - now - key.burst / rate
+        if wait > _ROUNDING / rate:
             detail = "quota of this key is used up; see Retry-After"
             raise RefusalError(429, "quota", detail, retry_after=wait, key=name)
+        self._full_at[name] = full_at

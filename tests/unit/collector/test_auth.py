@@ -23,9 +23,7 @@ def gate_of(*, anonymous: bool = False, **expiries: dt.date | None) -> Gate:
     return Gate(keys, "ingest", anonymous=anonymous)
 
 
-def refusal_of(
-    gate: Gate, authorization: str | None, today: dt.date = TODAY
-) -> AuthError:
+def refusal_of(gate: Gate, authorization: str | None, today: dt.date = TODAY) -> AuthError:
     with pytest.raises(AuthError) as refusal:
         gate.admit(authorization, today)
     return refusal.value

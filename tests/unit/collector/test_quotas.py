@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from hubbub.collector import LEAST_CHARGE, IngestKey, Quotas, RefusalError, TokenBucket
+from hubbub.collector import LEAST_CHARGE, IngestKey, Quotas, RefusalError
 
 RATES = st.floats(1e-3, 1e9)
 BURSTS = st.integers(1, 10**6)
@@ -27,6 +27,12 @@ def quotas_of(keys: dict[str, IngestKey], workers: int = 1, clock: Clock | None 
     return quotas
 
 
+def bucket_of(rate: float, burst: int, clock: Clock) -> Quotas:
+    """Return the quotas of the one key "app"."""
+    key = IngestKey(sha256="0" * 64, reports_per_second=rate, burst=burst)
+    return quotas_of({"app": key}, clock=clock)
+
+
 def wait_of(quotas: Quotas, name: str | None, reports: int, sections: int = 1) -> float:
     """Spend; return how long to wait, infinity for ever."""
     try:
@@ -38,73 +44,65 @@ def wait_of(quotas: Quotas, name: str | None, reports: int, sections: int = 1) -
 
 def test_burst_passes_at_once_and_the_rest_waits():
     clock = Clock()
-    bucket = TokenBucket(rate=10, burst=100, clock=clock)
-    assert bucket.take(60) == 0
-    assert bucket.take(40) == 0
-    assert bucket.take(5) == pytest.approx(0.5)
-    clock.now += 0.5
-    assert bucket.take(5) == 0
-    assert bucket.take(1) == pytest.approx(0.1)
+    bucket = bucket_of(10, 100, clock)
+    assert wait_of(bucket, "app", 60) == 0
+    assert wait_of(bucket, "app", 40) == 0
+    assert wait_of(bucket, "app", 15) == pytest.approx(1.5)
+    clock.now += 1.5
+    assert wait_of(bucket, "app", 15) == 0
+    assert wait_of(bucket, "app", 11) == pytest.approx(1.1)
 
 
 def test_refused_request_takes_nothing():
-    bucket = TokenBucket(rate=1, burst=10, clock=Clock())
-    assert bucket.take(6) == 0
+    bucket = bucket_of(1, 100, Clock())
+    assert wait_of(bucket, "app", 60) == 0
     for _ in range(5):
-        assert bucket.take(6) == pytest.approx(2)
-    assert bucket.take(4) == 0
+        assert wait_of(bucket, "app", 60) == pytest.approx(20)
+    assert wait_of(bucket, "app", 40) == 0
 
 
 def test_pause_fills_the_bucket_to_the_brim_and_no_further():
     clock = Clock()
-    bucket = TokenBucket(rate=10, burst=100, clock=clock)
-    assert bucket.take(100) == 0
+    bucket = bucket_of(10, 100, clock)
+    assert wait_of(bucket, "app", 100) == 0
     clock.now += 1e9
-    assert bucket.take(100) == 0
-    assert bucket.take(1) > 0
-
-
-def test_batches_larger_than_the_burst_never_pass():
-    clock = Clock()
-    bucket = TokenBucket(rate=10, burst=100, clock=clock)
-    assert bucket.take(101) == math.inf
-    clock.now += 1e9
-    assert bucket.take(101) == math.inf
-    assert bucket.take(100) == 0
+    assert wait_of(bucket, "app", 101) == math.inf
+    assert wait_of(bucket, "app", 100) == 0
+    assert wait_of(bucket, "app", 1) > 0
 
 
 @given(RATES, BURSTS, st.lists(st.tuples(st.floats(0, 100), st.integers(1, 10**6)), max_size=50))
 def test_waiting_for_retry_after_is_enough(rate, burst, asked):
     clock = Clock()
-    bucket = TokenBucket(rate, burst, clock)
+    bucket = bucket_of(rate, burst, clock)
     for pause, n in asked:
         clock.now += pause
-        wait = bucket.take(n)
+        wait = wait_of(bucket, "app", n)
         assert (wait == math.inf) == (n > burst)
         if 0 < wait < math.inf:
             # As a Retry-After header would say it, in whole seconds.
             clock.now += math.ceil(wait)
-            assert bucket.take(n) == 0
+            assert wait_of(bucket, "app", n) == 0
 
 
 @given(st.floats(1e-3, 1e3), st.lists(st.integers(1, 1000), max_size=50))
 def test_waiting_exactly_retry_after_is_enough(rate, asked):
     clock = Clock()
-    bucket = TokenBucket(rate, 1000, clock)
+    bucket = bucket_of(rate, 1000, clock)
     for n in asked:
-        wait = bucket.take(n)
+        wait = wait_of(bucket, "app", n)
         clock.now += wait
-        assert wait == 0 or bucket.take(n) == 0
+        assert wait == 0 or wait_of(bucket, "app", n) == 0
 
 
 @given(RATES, BURSTS, st.lists(st.tuples(st.floats(0, 100), st.integers(1, 10**6)), max_size=50))
 def test_no_more_than_burst_and_rate_gets_through(rate, burst, asked):
     clock = Clock()
-    bucket = TokenBucket(rate, burst, clock)
+    bucket = bucket_of(rate, burst, clock)
     granted = 0
     for pause, n in asked:
         clock.now += pause
-        granted += n if bucket.take(n) == 0 else 0
+        granted += n if wait_of(bucket, "app", n) == 0 else 0
         assert granted <= (burst + rate * clock.now) * (1 + 1e-9) + 1e-3
 
 

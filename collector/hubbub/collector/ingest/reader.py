@@ -30,7 +30,6 @@ from hubbub.protocol import (
     LONGEST_NAME,
     MOST,
     MOST_BYTES_OF_BITS,
-    MOST_SLICES,
     MOST_VERSION,
     SEPARATOR,
     CompactError,
@@ -129,30 +128,13 @@ class BatchReader:
         """
         if content_type == wire.MEDIA_TYPE:
             try:
-                batch = self._read_compact(body)
+                return self._read_compact(body)
             except TooManyReportsError as error:
                 raise RefusalError(413, "too_large", str(error)) from error
             except CompactError as error:
                 raise _not_valid(content_type, error) from error
-        else:
-            check_media_type(content_type)
-            batch = self._checked(self._parse(body))
-        return self._with_few_slices(batch)
-
-    def _with_few_slices(self, batch: NewBatch) -> NewBatch:
-        """Return a batch in which no metric has more slices than the limit.
-
-        Those of one client are one or two; whoever sends very many could fill the store's rows.
-        """
-        if len(batch.records) <= MOST_SLICES:
-            return batch
-        slices: dict[MetricVersion, int] = {}
-        pools: dict[MetricVersion, list[Records]] = {}
-        for key, records in batch.records.items():
-            slices[key.whole] = slices.get(key.whole, 0) + 1
-            into = key if slices[key.whole] <= MOST_SLICES else key.whole
-            pools.setdefault(into, []).append(records)
-        return batch._replace(records={key: joined(pool) for key, pool in pools.items()})
+        check_media_type(content_type)
+        return self._checked(self._parse(body))
 
     def _parse(self, body: bytes) -> _Batch:
         try:

@@ -204,7 +204,7 @@ class Stored:
 class Watch:
     """Observes a collector while it runs; a step costs the store a sum over its segments.
 
-    `in_force`: returns the settings and the registry that are in force; the same until they change.
+    `in_force`: returns the settings and the registry that are in force.
     """
 
     def __init__(
@@ -213,8 +213,7 @@ class Watch:
         self._in_force = in_force
         self._store = store
         self._metrics = metrics
-        self._known: tuple[object, tuple[Expiry, ...], str] = (None, (), "")
-        self._read_files()
+        self._begin()
         self._publisher = Publisher(metrics)
         self._started = dt.datetime.now(dt.UTC)
         self._seconds = in_force()[0].publish_seconds
@@ -241,8 +240,7 @@ class Watch:
 
     async def status(self) -> dict[str, Any]:
         """Return how the collector is doing now: what the page and /status.json show."""
-        _, registry = self._in_force()
-        ends, digest = self._read_files()
+        settings, registry = self._begin()
         self._fault = await _fault_of(self._store.ping())
         publisher, values, stored = self._publisher, self._publisher.values(), self._stored
         now = dt.datetime.now(dt.UTC)
@@ -254,9 +252,9 @@ class Watch:
             "publish_seconds": self._seconds,
             "application": registry.application,
             "software": _VERSION,
-            "registry_digest": digest,  # the same for collectors with the same metrics
+            "registry_digest": _digest(registry),  # the same for collectors with the same metrics
             "schema": SCHEMA_VERSION,
-            "expiries": ends,
+            "expiries": list(expiries(settings)),
             "findings": registry_ends(registry, now.date()),
             "unmixed_days": stored.unmixed_days,
             "store_kind": self._store.database.dialect,
@@ -287,24 +285,18 @@ class Watch:
         """Return what Prometheus reads, and its media type."""
         return self._publisher.exposition()
 
-    def _read_files(self) -> tuple[tuple[Expiry, ...], str]:
-        """Return what ends when, and the digest of the registry; files are read once a reload."""
+    def _begin(self) -> tuple[Settings, Registry]:
+        """Return what is in force, whose series begin."""
         settings, registry = self._in_force()
-        if self._known[0] is not settings:
-            self._metrics.begin(registry, settings.ingest_keys, STEPS)
-            definitions = [[it.name, it.version, it.definition] for it in registry.values()]
-            text = json.dumps(sorted(definitions, key=str), sort_keys=True)
-            digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
-            self._known = settings, tuple(expiries(settings)), digest
-        return self._known[1:]
+        self._metrics.begin(registry, settings.ingest_keys, STEPS)
+        return settings, registry
 
     def _facts(self) -> dict[tuple[str, ...], float]:
-        ends, digest = self._read_files()
-        _, registry = self._in_force()
-        stored = self._stored
+        settings, registry = self._begin()
+        ends, stored = expiries(settings), self._stored
         codes = [it.code for it in registry_ends(registry, dt.datetime.now(dt.UTC).date())]
         facts: dict[tuple[str, ...], float] = {
-            ("build_info", _VERSION, SCHEMA_VERSION, digest): 1.0,
+            ("build_info", _VERSION, SCHEMA_VERSION, _digest(registry)): 1.0,
             **{("expiry_timestamp_seconds", it.type, it.name): it.at.timestamp() for it in ends},
             **{("registry_findings", code): codes.count(code) for code in END_CODES},
         }
@@ -338,6 +330,12 @@ class Watch:
             slices={key: n for (_, key), n in rounded.items()},
             at=self._published_at,
         )
+
+
+def _digest(registry: Registry) -> str:
+    definitions = [[it.name, it.version, it.definition] for it in registry.values()]
+    text = json.dumps(sorted(definitions, key=str), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
 async def _fault_of(reading: Awaitable[None]) -> str | None:

@@ -58,15 +58,13 @@ from hubbub.protocol import (
 from hubbub.storage import Store
 
 _PROBE_BYTES = 2**20  # probes have short heads, and no bodies
-_OBJECTS_A_COLLECTION = 20_000
-"""Python's own 700 takes a tenth of the time; see the function that sets it."""
+_OBJECTS_A_COLLECTION = 20_000  # Python's own 700 takes a tenth of the time
 _M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 2**18  # mallopt(3)
 """glibc raises its own threshold with each larger piece that is freed.
 
 At 64 KiB a request faults in three pages, at 256 KiB one; a flood takes as much memory with either.
 """
-_SWITCH_SECONDS = 0.0005
-"""A tenth of Python's own: the loop waits that long for threads that compute."""
+_SWITCH_SECONDS = 0.0005  # a tenth of Python's own
 RELOADED = ("ingest_keys", "anonymous", "admin_tokens")
 """The settings that are read again; a change of any other needs a restart."""
 
