@@ -63,7 +63,6 @@ from hubbub.collector.serving.connections import (
 )
 from hubbub.collector.serving.service import (
     Ingest as Ingest,
-    Ports as Ports,
     ServiceFiles as ServiceFiles,
     running_ingest as running_ingest,
 )

@@ -59,8 +59,6 @@ class RefusalError(HubbubError):
 _SENT_AGAIN = frozenset({408, 429, 503})
 """The refusals after which clients send a batch again: they come before anything is stored."""
 
-UNEXPECTED = "unexpected error; it has been logged"
-
 
 def problem(
     status: int,
@@ -109,4 +107,4 @@ def unexpected(error: BaseException | None, log: logging.Logger) -> Answer:
     """
     frames = "".join(traceback.format_tb(error.__traceback__)) if error else ""
     log.error("unexpected %s\n%s", type(error).__name__, frames)
-    return problem(500, UNEXPECTED)
+    return problem(500, "unexpected error; it has been logged")

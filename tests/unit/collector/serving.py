@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 
 from hubbub.client import Batch, batch_to_json
-from hubbub.collector import Ingest, Metrics, Ports, ServiceFiles, Settings, running_ingest
+from hubbub.collector import Ingest, Metrics, ServiceFiles, Settings, running_ingest
 from hubbub.storage import Store, open_store
 
 
@@ -25,7 +25,7 @@ async def serving(
 @contextlib.asynccontextmanager
 async def running(metrics: Path, store_url: str, **settings: object) -> AsyncIterator[Ingest]:
     """Serve, and yield the public side."""
-    given = Settings.model_validate({"metrics": metrics, "store": store_url, **settings})
+    given = Settings.model_validate({"metrics": metrics, "store": store_url, "port": 0, **settings})
     async with open_store(store_url, create=True) as store, running_from(store, given) as ingest:
         yield ingest
 
@@ -34,7 +34,7 @@ async def running(metrics: Path, store_url: str, **settings: object) -> AsyncIte
 async def running_from(store: Store, settings: Settings) -> AsyncIterator[Ingest]:
     """Serve from a store that is open already."""
     files = ServiceFiles(settings, lambda: settings)
-    async with running_ingest(files, store, Metrics(), Ports(0, None)) as ingest:
+    async with running_ingest(files, store, Metrics()) as ingest:
         yield ingest
 
 

@@ -230,36 +230,31 @@ def delete(
     what = metric if version is None else f"{metric} version {version}"
     url = configured(config, store=store).store
 
-    async def count() -> int:
-        async with open_store(url, create=False) as opened:
-            collected = await opened.declared()
-            days = [it for it in await opened.overview() if it.metric == metric]
-        names = sorted({it.metric for it in collected})
-        versions = [it.version for it in collected if it.metric == metric]
-        if not versions:
-            known = ", ".join(names) or "none"
-            raise StoreError(f"metric {metric!r}: must be one that was collected: {known}")
-        if version not in {None, *versions}:
-            known = ", ".join(map(str, versions))
-            raise StoreError(
-                f"version {version} of {metric}: must be one that was collected: {known}"
-            )
-        return sum(day.reports for day in days if version in {None, day.version})
-
-    async def delete_reports() -> int:
+    async def run() -> None:
         async with _existing_store(url) as opened:
+            collected = await opened.declared()
+            versions = [it.version for it in collected if it.metric == metric]
+            if not versions:
+                known = ", ".join(sorted({it.metric for it in collected})) or "none"
+                raise StoreError(f"metric {metric!r}: must be one that was collected: {known}")
+            if version not in {None, *versions}:
+                known = ", ".join(map(str, versions))
+                raise StoreError(
+                    f"version {version} of {metric}: must be one that was collected: {known}"
+                )
+            days = [it for it in await opened.overview() if it.metric == metric]
+            reports = sum(day.reports for day in days if version in {None, day.version})
+            if not yes:
+                where = f"{what} from {mask_address(url)}"
+                click.confirm(
+                    f"Delete {counted(reports, 'report')} of {where} for good?", abort=True
+                )
             deleted = await opened.delete(metric, version)
             await opened.database.reclaim_space()
-            return deleted
+        click.echo(f"deleted {counted(deleted, 'report')} of {what}")
 
     with cli_errors():
-        reports = asyncio.run(count())
-        if not yes:
-            question = (
-                f"Delete {counted(reports, 'report')} of {what} from {mask_address(url)} for good?"
-            )
-            click.confirm(question, abort=True)
-        click.echo(f"deleted {counted(asyncio.run(delete_reports()), 'report')} of {what}")
+        asyncio.run(run())
 
 
 @click.command()

@@ -19,7 +19,6 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import NamedTuple
 
 from hubbub.storage import JUMP, NewBatch, Store, StoreError
@@ -106,19 +105,15 @@ class GroupCommit:
     async def run(self) -> None:
         """Commit group after group until cancelled."""
         while True:
-            if group := await self._next_group():
+            await self._due.wait()
+            self._due.clear()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            group, self._waiting = self._waiting, []
+            self._enough = 1 + secrets.randbelow(MOST_ENOUGH)
+            if group:
                 await self._commit(group)
-
-    async def _next_group(self) -> list[_Waiting]:
-        """Wait until what has arrived is due, and take it."""
-        await self._due.wait()
-        self._due.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        group, self._waiting = self._waiting, []
-        self._enough = 1 + secrets.randbelow(MOST_ENOUGH)
-        return group
 
     async def _check_clock(self, today: dt.date) -> None:
         """Refuse to store under a clock that is far behind; asks the store once a day.
@@ -141,7 +136,10 @@ class GroupCommit:
         except Exception as error:
             self.refused_at = time.monotonic()
             reason = error if isinstance(error, StoreError) else type(error).__name__
-            self._log_refusal(len(group), reason)
+            self._unlogged += len(group)
+            if self.refused_at - self._logged_at >= _QUIET_SECONDS:
+                _log.error("could not store %d batches: %s", self._unlogged, reason)
+                self._logged_at, self._unlogged = self.refused_at, 0
             self._answer(group, [StoreError("the store refused the batch") for _ in group])
             return
         self.refused_at = float("-inf")
@@ -158,28 +156,21 @@ class GroupCommit:
             _log.error("unexpected %s while counting a transaction", type(error).__name__)
 
     def _answer(self, group: Sequence[_Waiting], outcomes: Iterable[bool | Exception]) -> None:
-        answer = partial(_answer, list(zip(group, outcomes, strict=True)))
+        outcome_of = list(zip(group, outcomes, strict=True))
+
+        def answer() -> None:
+            for waiting, outcome in outcome_of:
+                if waiting.is_new.done():  # nobody waits any more
+                    continue
+                if isinstance(outcome, Exception):
+                    waiting.is_new.set_exception(outcome)
+                else:
+                    waiting.is_new.set_result(outcome)
+
         if self._is_ending:
             answer()
         else:
             self._call_at_end(_ANSWERS_SECONDS, answer)
-
-    def _log_refusal(self, batches: int, reason: object) -> None:
-        self._unlogged += batches
-        if self.refused_at - self._logged_at >= _QUIET_SECONDS:
-            _log.error("could not store %d batches: %s", self._unlogged, reason)
-            self._logged_at, self._unlogged = self.refused_at, 0
-
-
-def _answer(answers: Iterable[tuple[_Waiting, bool | Exception]]) -> None:
-    """Answer those who still wait."""
-    for waiting, outcome in answers:
-        if waiting.is_new.done():
-            continue
-        if isinstance(outcome, Exception):
-            waiting.is_new.set_exception(outcome)
-        else:
-            waiting.is_new.set_result(outcome)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from struct import iter_unpack
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, NoReturn
 
 import msgspec
 import numpy as np
@@ -134,38 +134,26 @@ class BatchReader:
             except CompactError as error:
                 raise _not_valid(content_type, error) from error
         check_media_type(content_type)
-        return self._checked(self._parse(body))
+        return self._read_json(body)
 
-    def _parse(self, body: bytes) -> _Batch:
+    def _read_json(self, body: bytes) -> NewBatch:
         try:
             batch = _decode_any(body)
         except msgspec.ValidationError as error:
             detail = _describe_shape(str(error))
             at_report = _AT_REPORT.match(detail)
-            reports = {int(at_report[1]): detail} if at_report else None
-            raise RefusalError(422, "invalid", detail, reports=reports) from error
+            faults = {int(at_report[1]): detail} if at_report else None
+            raise RefusalError(422, "invalid", detail, reports=faults) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _not_valid(_JSON, error) from error
         if len(batch.reports) > self._max_reports:
             given = len(batch.reports)
             detail = f"reports: {given}; must be at most {self._max_reports}"
             raise RefusalError(413, "too_large", detail)
-        return batch
-
-    def _look_at_each(self, batch: NewBatch) -> NewBatch:
-        reports = [
-            _Report(key.metric, key.version, cohort, bits, key.slice)
-            for key, records in batch.records.items()
-            for cohort, bits in iter_unpack(f"<H{records.width - COHORT_BYTES}s", records.data)
-        ]
-        return self._checked(_Batch(batch.batch_id.hex(), reports))
-
-    def _checked(self, batch: _Batch) -> NewBatch:
-        """Return the records of a batch (raises RefusalError: says what is wrong with it)."""
         rows: dict[tuple[str, int, str], list[bytes]] = {}
         for report in batch.reports:
             if not self._fits(report):
-                raise self._refusal(batch)
+                raise self._refusal(batch.reports)
             row = report.cohort.to_bytes(COHORT_BYTES, "little") + report.bits
             rows.setdefault((report.metric, report.version, report.slice), []).append(row)
         _check_number_of_slices(sum(text != "" for *_, text in rows))
@@ -178,19 +166,32 @@ class BatchReader:
             {key: Records(len(some[0]), b"".join(some)) for key, some in records.items()},
         )
 
-    def _refusal(self, batch: _Batch) -> RefusalError:
+    def _look_at_each(self, batch: NewBatch) -> NoReturn:
+        """Refuse a compact batch of which some reports aren't as expected, as one in JSON."""
+        raise self._refusal(
+            [
+                _Report(key.metric, key.version, cohort, bits, key.slice)
+                for key, records in batch.records.items()
+                for cohort, bits in iter_unpack(f"<H{records.width - COHORT_BYTES}s", records.data)
+            ]
+        )
+
+    def _refusal(self, reports: Sequence[_Report]) -> RefusalError:
         """Return what is wrong with the reports of a batch."""
         _check_number_of_slices(
-            len({(it.metric, it.version, it.slice) for it in batch.reports if it.slice})
+            len({(it.metric, it.version, it.slice) for it in reports if it.slice})
         )
         faults: dict[int, str] = {}
         unknown: dict[tuple[str, int], str] = {}
-        for index, report in enumerate(batch.reports):
+        for index, report in enumerate(reports):
             if self._fits(report):
                 continue
-            if self._may_be_known_elsewhere(report):
+            name, version = report.metric, report.version
+            is_new = (name, version, "") not in self._expected
+            if is_new and is_metric_name(name) and 1 <= version <= MOST_VERSION:
+                # Another collector, or this one soon, may know it.
                 detail = f"reports[{index}].{self._fault(report)}"
-                unknown.setdefault((report.metric, report.version), detail)
+                unknown.setdefault((name, version), detail)
                 continue
             # Each, as the protocol promises, but few in full: the answer stays a few kilobytes.
             is_told = len(faults) < _IN_FULL
@@ -198,13 +199,6 @@ class BatchReader:
         first = next(iter((*faults.values(), *unknown.values())))
         reason = "invalid" if faults else "unregistered"
         return RefusalError(422, reason, first, reports=faults, unknown=unknown)
-
-    def _may_be_known_elsewhere(self, report: _Report) -> bool:
-        return (
-            (report.metric, report.version, "") not in self._expected
-            and is_metric_name(report.metric)
-            and 1 <= report.version <= MOST_VERSION
-        )
 
     def _fits(self, report: _Report) -> bool:
         """Return whether a report fits its metric's registry entry."""

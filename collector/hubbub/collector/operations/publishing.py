@@ -56,6 +56,8 @@ _LIVE = "reload_failing"
 
 _SINCE_START = "upkeep_runs"
 """Counted from the start on, since they reveal nothing of requests."""
+_COUNTED = {name for name, it in FAMILIES.items() if it.type in {"counter", "histogram"}}
+_COUNTED -= {_SINCE_START}
 
 _STARTED = "upkeep_last_success_timestamp_seconds"
 """Times that begin with that of the start instead of 0."""
@@ -132,7 +134,7 @@ class Publisher:
             self._base = numbers
         before = self.exact
         self.exact = MetricValues(
-            (name, number - self._base.of(*name) if _is_counted(name[0]) else number)
+            (name, number - self._base.of(*name) if name[0] in _COUNTED else number)
             for name, number in numbers.items()
         )
         self.recent = MetricValues((name, n - before.of(*name)) for name, n in self.exact.items())
@@ -175,10 +177,6 @@ class Publisher:
         yield from self._processes
 
 
-def _is_counted(family: str) -> bool:
-    return FAMILIES[family].type in {"counter", "histogram"} and family != _SINCE_START
-
-
 class Expiry(NamedTuple):
     """The end of something that lets others in."""
 
@@ -204,7 +202,8 @@ class Stored:
 class Watch:
     """Observes a collector while it runs; a step costs the store a sum over its segments.
 
-    `in_force`: returns the settings and the registry that are in force.
+    `in_force`: returns the settings and the registry that are in force. `publisher`: what
+    Prometheus reads.
     """
 
     def __init__(
@@ -214,7 +213,7 @@ class Watch:
         self._store = store
         self._metrics = metrics
         self._begin()
-        self._publisher = Publisher(metrics)
+        self.publisher = Publisher(metrics)
         self._started = dt.datetime.now(dt.UTC)
         self._seconds = in_force()[0].publish_seconds
         self._coarse, self._coarse_slices = RoundedCounter(), RoundedCounter()
@@ -230,10 +229,10 @@ class Watch:
             while (now := time.time()) < due:
                 await asyncio.sleep(due - now)
             try:
-                self._publisher.step()
+                self.publisher.step()
                 self._published_at = dt.datetime.now(dt.UTC)
                 await _fault_of(self._read_store())
-                self._publisher.facts = self._facts()
+                self.publisher.facts = self._facts()
             except Exception as error:
                 # Without its text, which may quote what is stored.
                 _log.error("unexpected %s while looking into the store", type(error).__name__)
@@ -242,7 +241,7 @@ class Watch:
         """Return how the collector is doing now: what the page and /status.json show."""
         settings, registry = self._begin()
         self._fault = await _fault_of(self._store.ping())
-        publisher, values, stored = self._publisher, self._publisher.values(), self._stored
+        publisher, values, stored = self.publisher, self.publisher.values(), self._stored
         now = dt.datetime.now(dt.UTC)
         faults = sum(n for (code, _), n in publisher.recent.by("requests") if code.startswith("5"))
         return {
@@ -280,10 +279,6 @@ class Watch:
             "metrics": metric_statuses(registry, stored, values, now.date()),
             "upkeep": task_statuses(values, publisher.recent),
         }
-
-    def exposition(self) -> tuple[bytes, str]:
-        """Return what Prometheus reads, and its media type."""
-        return self._publisher.exposition()
 
     def _begin(self) -> tuple[Settings, Registry]:
         """Return what is in force, whose series begin."""

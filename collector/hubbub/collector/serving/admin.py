@@ -81,7 +81,7 @@ class _Admin(App):
         return Answer(200, msgspec.json.encode(await self._watch.status()))
 
     async def _get_metrics(self, _request: web.BaseRequest) -> Answer:
-        return Answer(200, *self._watch.exposition())
+        return Answer(200, *self._watch.publisher.exposition())
 
 
 def _bearer(authorization: str | None) -> str | None:

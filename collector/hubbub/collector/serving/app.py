@@ -32,7 +32,7 @@ from hubbub.collector.ingest.reader import (
 from hubbub.collector.ingest.validator import ReportValidator, SliceLimit
 from hubbub.collector.operations.metrics import Metrics
 from hubbub.collector.problems import Answer, RefusalError, problem, refusal, unexpected
-from hubbub.collector.serving.connections import Connection, Connections, NotHttpError, to_response
+from hubbub.collector.serving.connections import Connection, NotHttpError, to_response
 from hubbub.storage import NewBatch, Store, StoreError
 
 _LARGE = 2**14
@@ -105,13 +105,21 @@ class App:
             is_clear = is_clear and not isinstance(error, NotHttpError)
         except ConnectionError:
             answer = problem(400, "body: incomplete")
+        except StoreError as error:
+            self._metrics.count("requests", 503, "store")
+            _log.debug("the store failed: %s", error)
+            answer = problem(503, _STORE_FAILED, retry_after=self._retry_after)
         except Exception as error:
-            answer = self._fail(error)
+            self._metrics.count("requests", 500, "unexpected")
+            answer = unexpected(error, _log)
         if request.transport is None:
             self._metrics.count("requests", 499, "gone")
         response = to_response(answer)
-        if self._origins:
-            self._tell_origin(request.headers.get("Origin", ""), response)
+        if self._origins:  # a page of an allowed one may read the answer
+            response.headers["Vary"] = "Origin"
+            response.headers["Access-Control-Expose-Headers"] = "Retry-After"
+            if (origin := request.headers.get("Origin")) in self._origins:
+                response.headers["Access-Control-Allow-Origin"] = origin
         if self.draining or not (is_clear and request.content.is_eof()):
             response.force_close()
         return response
@@ -130,13 +138,6 @@ class App:
             raise RefusalError(413, "too_large", f"body: {method} takes none")
         return await handler(request)
 
-    def _tell_origin(self, origin: str, response: web.Response) -> None:
-        """Let a page of an allowed origin read the answer."""
-        response.headers["Vary"] = "Origin"
-        response.headers["Access-Control-Expose-Headers"] = "Retry-After"
-        if origin in self._origins:
-            response.headers["Access-Control-Allow-Origin"] = origin
-
     def _refuse(self, error: RefusalError) -> Answer:
         self._metrics.count("requests", error.status, error.reason)
         if error.status == 429:
@@ -144,14 +145,6 @@ class App:
         if error.key is not None:
             self._metrics.count("key_refusals", error.key, error.reason)
         return refusal(error)
-
-    def _fail(self, error: Exception) -> Answer:
-        if isinstance(error, StoreError):
-            self._metrics.count("requests", 503, "store")
-            _log.debug("the store failed: %s", error)
-            return problem(503, _STORE_FAILED, retry_after=self._retry_after)
-        self._metrics.count("requests", 500, "unexpected")
-        return unexpected(error, _log)
 
 
 def reading(handler: Handler) -> Mapping[str, Handler]:
@@ -252,12 +245,7 @@ class Probes:
 
 
 class Reports:
-    """Answers POST /v1/reports.
-
-    `connections`: those of the listener; set before the first request.
-    """
-
-    connections: Connections
+    """Answers POST /v1/reports."""
 
     def __init__(
         self,
@@ -294,12 +282,13 @@ class Reports:
         media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
         check_media_type(media_type)
         is_compressed = is_gzip(headers.get("Content-Encoding", ""))
-        if not self.connections.has_room_for(0):
+        connection = cast("Connection", request.protocol)
+        if not connection.listener.has_room_for(0):
             raise self._shed()
         self._under_way += 1
         begun = time.perf_counter()
         try:
-            body = await self._read(request)
+            body = await self._read(request, connection)
             if len(body) < _LARGE and not is_compressed:
                 batch = self._batch(body, media_type)
             else:
@@ -309,9 +298,9 @@ class Reports:
                             came = len(body)
                             body = decompress(body, self._settings.max_body_bytes)
                             grown = len(body) - came
-                            if not self.connections.has_room_for(grown):
+                            if not connection.listener.has_room_for(grown):
                                 raise self._shed()
-                            cast("Connection", request.protocol).hold(grown)
+                            connection.hold(grown)
                         batch = self._batch(body, media_type)
                     finally:
                         await asyncio.sleep(0)  # a look at the sockets before the next
@@ -336,7 +325,7 @@ class Reports:
         wait = self._settings.retry_after_seconds * (1 + secrets.randbelow(1001) / 1000)
         return RefusalError(429, "shed_bytes", "too busy; see Retry-After", retry_after=wait)
 
-    async def _read(self, request: web.BaseRequest) -> bytes:
+    async def _read(self, request: web.BaseRequest, connection: Connection) -> bytes:
         """Return a body that comes in time, and isn't too large (raises RefusalError)."""
         most, seconds = self._settings.max_body_bytes, self._settings.body_seconds
         content, body = request.content, bytearray()
@@ -347,12 +336,11 @@ class Reports:
             if len(data) > most:
                 raise too_large(most)
             return data
-        connection = cast("Connection", request.protocol)
         expects = request.headers.get("Expect", "").lower()
         if expects == "100-continue" and request.version == HttpVersion11:
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # the answer begins after it
-        self.connections.reading[connection] = content
+        connection.listener.reading[connection] = content
         try:
             async with asyncio.timeout(seconds):
                 while not content.at_eof():
@@ -368,7 +356,7 @@ class Reports:
         except web.RequestPayloadError:
             raise NotHttpError() from None
         finally:
-            self.connections.reading.pop(connection, None)
+            connection.listener.reading.pop(connection, None)
             body.clear()  # an error, aiohttp's future and this frame may hold each other for long
 
     def _batch(self, body: bytes, media_type: str) -> NewBatch:

@@ -314,7 +314,12 @@ class Connection(web.RequestHandler, asyncio.BufferedProtocol):
         except ConnectionError:
             finished = resp, True
         if request.content.exception() is not None:
-            _empty(request.content)
+            # Drop what has come of a body that was given up, and its error, which leads to the
+            # frame that was reading it, and back to it: such a circle would be freed only when
+            # Python looks for circles, which is seldom and doesn't depend on their bytes.
+            request.content.set_exception(cast("Any", None))
+            request.content.read_nowait()
+            request.content.feed_eof()
         waiting = [_weight(message) + body.total_bytes for message, body in self._messages]
         self.release(sum(waiting, self._latest) if waiting and self._is_open else 0)
         if not request.content.is_eof():
@@ -414,17 +419,6 @@ def _weight(message: object) -> int:
     if isinstance(message, RawRequestMessage):
         return _MESSAGE_BYTES + _FIELD_BYTES * len(message.raw_headers)
     return 0
-
-
-def _empty(body: StreamReader) -> None:
-    """Drop what has come of a body that was given up, and its error.
-
-    The error leads to the frame that was reading it, and back to it: such a circle would be freed
-    only when Python looks for circles, which is seldom and doesn't depend on their bytes.
-    """
-    body.set_exception(cast("Any", None))
-    body.read_nowait()
-    body.feed_eof()
 
 
 class _Response(web.Response):

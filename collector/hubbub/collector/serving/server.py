@@ -32,7 +32,6 @@ from hubbub.collector.operations.metrics import Metrics, forget_gauges, share, s
 from hubbub.collector.serving.connections import reserved_port
 from hubbub.collector.serving.service import (
     Addresses,
-    Ports,
     ServiceFiles,
     answering_not_ready,
     on_hangup,
@@ -75,13 +74,15 @@ async def _serve(files: ServiceFiles, announce: Callable[[str], None]) -> None:
     if not await _store_is_ready(settings, stop):
         return
     async with AsyncExitStack() as stack:
-        ports, directory = Ports(settings.port, settings.probe_port), None
+        directory = None
         if settings.workers > 1:
             directory = stack.enter_context(shared_directory())
-            ports = Ports(stack.enter_context(reserved_port(settings.host, settings.port)), None)
-            if settings.probe_port is not None:
-                probes = reserved_port(settings.probe_host, settings.probe_port, "probe-")
-                ports = ports._replace(probes=stack.enter_context(probes))
+            port = stack.enter_context(reserved_port(settings.host, settings.port))
+            probe_port = settings.probe_port
+            if probe_port is not None:
+                probes = reserved_port(settings.probe_host, probe_port, "probe-")
+                probe_port = stack.enter_context(probes)
+            files.reserve(port, probe_port)
         metrics = Metrics(directory)
         store = await stack.enter_async_context(open_store(settings.store, create=True))
         await store.declare(registry.values())
@@ -105,11 +106,11 @@ async def _serve(files: ServiceFiles, announce: Callable[[str], None]) -> None:
                 running_admin_listener(settings.admin_port, files, store, metrics)
             )
         if directory is None:
-            ingest = await stack.enter_async_context(running_ingest(files, store, metrics, ports))
+            ingest = await stack.enter_async_context(running_ingest(files, store, metrics))
             addresses = ingest.addresses
             on_hangup(partial(files.reload, ingest.use, metrics))
         else:
-            workers = _Workers(files, directory, ports)
+            workers = _Workers(files, directory)
             addresses = await stack.enter_async_context(workers.running())
 
             async def use(_settings: Settings, registry: Registry) -> None:
@@ -189,10 +190,9 @@ class _Workers:
     changed. `counters`: the directory where all processes count.
     """
 
-    def __init__(self, files: ServiceFiles, counters: Path, ports: Ports) -> None:
+    def __init__(self, files: ServiceFiles, counters: Path) -> None:
         self._files = files
         self._counters = counters
-        self._ports = ports
         self._processes: dict[int, Process] = {}
         self._stopping = asyncio.Event()
 
@@ -236,7 +236,7 @@ class _Workers:
         except OSError as error:
             raise WorkerError(f"worker didn't start: {error.strerror}") from error
         self._processes[number] = process
-        task = pickle.dumps((self._files, self._counters, str(number), self._ports))
+        task = pickle.dumps((self._files, self._counters, str(number)))
         cast("asyncio.StreamWriter", process.stdin).write(task)
         try:
             async with asyncio.timeout(_START_SECONDS):
@@ -298,23 +298,23 @@ def _said_by(process: Process) -> asyncio.StreamReader:
 def work() -> None:
     """Run a worker process."""
     try:
-        files, counters, name, ports = pickle.load(sys.stdin.buffer)  # noqa: S301 (a supervisor's)
+        files, counters, name = pickle.load(sys.stdin.buffer)  # noqa: S301 (a supervisor's)
     except (EOFError, pickle.UnpicklingError):  # the supervisor has ended
         return
     configure(files.current.settings.log_level)
     try:
         share(counters, name)
-        asyncio.run(_work(files, Metrics(counters), ports))
+        asyncio.run(_work(files, Metrics(counters)))
     except HubbubError as error:
         _say(json.dumps(str(error)))
 
 
-async def _work(files: ServiceFiles, metrics: Metrics, ports: Ports) -> None:
+async def _work(files: ServiceFiles, metrics: Metrics) -> None:
     stop = stop_event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
     async with (
         open_store(files.current.settings.store, create=True) as store,
-        running_ingest(files, store, metrics, ports) as ingest,
+        running_ingest(files, store, metrics) as ingest,
     ):
         on_hangup(partial(files.reload, ingest.use, metrics))
         _say(json.dumps(ingest.addresses) + "\n")

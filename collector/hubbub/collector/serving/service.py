@@ -90,7 +90,14 @@ class ServiceFiles:
 
     def __init__(self, settings: Settings, reread: Callable[[], Settings]) -> None:
         self._reread = reread
+        self._configured = settings
         self.current = _load(settings)
+
+    def reserve(self, port: int, probe_port: int | None) -> None:
+        """Listen on these ports, which were reserved for several processes."""
+        ports = {"port": port, "probe_port": probe_port}
+        settings = self.current.settings.model_copy(update=ports)
+        self.current = self.current._replace(settings=settings)
 
     async def reload(self, use: Use, metrics: Metrics, *, is_logged: bool = True) -> None:
         """Read the registry, the switch, the keys and the tokens again, and use them.
@@ -98,11 +105,10 @@ class ServiceFiles:
         On any fault, as if the registry changes what an existing version means, what was in force
         stays.
         """
-        settings = self.current.settings
         try:
-            changed = {name: new for name, new in self._reread() if new != getattr(settings, name)}
-            update = {name: value for name, value in changed.items() if name in RELOADED}
-            found = _load(settings.model_copy(update=update))
+            new = self._reread()
+            update = {name: getattr(new, name) for name in RELOADED}
+            found = _load(self.current.settings.model_copy(update=update))
             check_compatible(self.current.registry, found.registry)
             await use(found.settings, found.registry)
         except HubbubError as error:
@@ -114,7 +120,8 @@ class ServiceFiles:
         if is_logged:
             keys = len(found.settings.ingest_keys)
             lifecycle.info("reloaded", metrics=len(found.registry), keys=keys)
-            if unheeded := sorted(changed.keys() - update.keys()):
+            changed = {name for name, value in new if value != getattr(self._configured, name)}
+            if unheeded := sorted(changed - update.keys()):
                 lifecycle.warning("changed settings need a restart", settings=unheeded)
 
 
@@ -168,18 +175,11 @@ def on_hangup(reload: Callable[[], Awaitable[None]]) -> None:
     loop.add_signal_handler(signal.SIGHUP, begin)
 
 
-class Ports(NamedTuple):
-    """Where a process listens, which may have been reserved for several."""
-
-    public: int  # where reports are taken
-    probes: int | None  # where only probes are answered
-
-
 class Addresses(NamedTuple):
-    """Where a process listens; as `Ports`."""
+    """Where a process listens."""
 
-    public: str
-    probes: str | None
+    public: str  # where reports are taken
+    probes: str | None  # where only probes are answered
 
 
 class Ingest(NamedTuple):
@@ -192,7 +192,7 @@ class Ingest(NamedTuple):
 
 @asynccontextmanager
 async def running_ingest(
-    files: ServiceFiles, store: Store, metrics: Metrics, ports: Ports
+    files: ServiceFiles, store: Store, metrics: Metrics
 ) -> AsyncIterator[Ingest]:
     """Serve the public routes as long as the context is open; leaving it drains."""
     settings, registry, _ = files.current
@@ -200,7 +200,7 @@ async def running_ingest(
     if most < settings.max_connections:
         lifecycle.warning("fewer connections, as the limit of open files is low", most=most)
     tls = _tls(settings)
-    validator = ReportValidator(registry, settings, metrics)
+    validator = ReportValidator(settings, metrics)
     async with AsyncExitStack() as stack:
         commit = await stack.enter_async_context(running_group_commit(store, validator.observe))
         reports = Reports(settings, commit, validator, metrics)
@@ -238,16 +238,16 @@ async def running_ingest(
             settings.body_seconds,
         )
         app = App(routes, metrics, settings, settings.cors_origins)
-        reports.connections = connections = Connections(app.handle, limits, metrics, tls=tls)
+        connections = Connections(app.handle, limits, metrics, tls=tls)
         await probes.look()
         looking = asyncio.create_task(probes.watch())
         stack.callback(looking.cancel)
         probed = await stack.enter_async_context(
-            _answering_probes(probes.routes, settings, metrics, ports.probes)
+            _answering_probes(probes.routes, settings, metrics)
         )
         shared = settings.workers > 1
         address = await stack.enter_async_context(
-            connections.listening(settings.host, ports.public, shared=shared, backlog=backlog)
+            connections.listening(settings.host, settings.port, shared=shared, backlog=backlog)
         )
         _tune_interpreter()
         try:
@@ -263,10 +263,10 @@ async def running_ingest(
 
 @asynccontextmanager
 async def _answering_probes(
-    routes: Routes, settings: Settings, metrics: Metrics, port: int | None
+    routes: Routes, settings: Settings, metrics: Metrics
 ) -> AsyncIterator[str | None]:
     """Answer probes from a thread with an event loop of its own, which no flood keeps busy."""
-    if port is None:
+    if (port := settings.probe_port) is None:
         yield None
         return
     started: Future[tuple[str, Callable[[], object]]] = Future()
