@@ -16,7 +16,6 @@ from service.posting import (
     make_batch,
     post,
     records_of,
-    send,
     stored_count,
     stored_records,
 )
@@ -103,11 +102,6 @@ def test_reports_of_several_metrics_in_one_batch_are_stored_apart(tmp_path, data
         assert post(collector.url, mixed).json == {"accepted": 12}
     assert sorted(stored_records(database, homepage)) == records_of(make_batch(5, homepage))
     assert sorted(stored_records(database, search)) == records_of(make_batch(7, search))
-
-
-def test_livez_says_alive(collector):
-    answer = send(collector.url, "GET", "/livez")
-    assert (answer.status, answer.json) == (200, {"status": "alive"})
 
 
 def _post_together(urls: Sequence[str], batch: Batch) -> list[Answer]:

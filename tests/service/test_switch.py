@@ -124,7 +124,7 @@ def test_metric_is_turned_off_and_on_by_a_command_and_a_collector(tmp_path, metr
     file, state = tmp_path / "switch", tmp_path / "state"
     private = tmp_path / "private"
     public = command("token", "--switch", private).stdout.strip()
-    switch("off", "homepage", "--key", str(private))
+    switch("set", "homepage", "off", "--key", str(private))
     options = ["--switch", str(file)]
     client: dict[str, Any] = {"switch": True, "switch_key": public}
     with forked_collector(metrics, database, options) as collector:
@@ -140,7 +140,7 @@ def test_metric_is_turned_off_and_on_by_a_command_and_a_collector(tmp_path, metr
         with Telemetry(REGISTRY, collector.url, state, **client) as telemetry:
             telemetry.record("homepage", "b")  # as it was, without asking again
             assert telemetry.status().dropped == {SWITCHED_OFF: 1}
-        said = switch("on", "homepage", "--key", str(private))
+        said = switch("set", "homepage", "on", "--key", str(private))
         collector.process.send_signal(signal.SIGHUP)
         wait_until(lambda: get(f"{collector.url}/v1/switch")[0] == file.read_bytes())
         let_a_day_pass(state)
@@ -354,10 +354,10 @@ def test_command_needs_a_key_for_a_signed_file_and_names_what_there_is(tmp_path,
     file = tmp_path / "switch"
     file.write_bytes(KEY.sign(document("theme")))
     options = ("--metrics", metrics, "--switch", file)
-    done = command("switch", "off", "homepage", *options)
+    done = command("switch", "set", "homepage", "off", *options)
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == f"Error: {file}: is signed; give --key to sign it again\n"
-    done = command("switch", "off", "page", *options)
+    done = command("switch", "set", "page", "off", *options)
     assert done.stderr == "Error: metric 'page': must be one of: homepage, theme\n"
     assert file.read_bytes() == KEY.sign(document("theme"))
     done = command("switch", "show", "--switch", file, "--public", KEY.public)
@@ -369,7 +369,7 @@ def test_each_file_is_issued_later_than_the_one_before(tmp_path, metrics):
     file = tmp_path / "switch"
     ahead = dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(hours=12)
     file.write_bytes(document(issued=f"{ahead:%Y-%m-%dT%H:%M:%SZ}"))
-    done = command("switch", "sample", "theme", ".1", "--metrics", metrics, "--switch", file)
+    done = command("switch", "set", "theme", ".1", "--metrics", metrics, "--switch", file)
     assert done.exit_code == 0
     found_ = json.loads(file.read_bytes())
     assert found_["issued"] == f"{ahead + dt.timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
@@ -380,7 +380,7 @@ def test_each_file_is_issued_later_than_the_one_before(tmp_path, metrics):
 def test_no_file_is_written_after_one_that_no_client_obeys(tmp_path, metrics, issued):
     file = tmp_path / "switch"
     file.write_bytes(document(issued=issued))
-    done = command("switch", "off", "theme", "--metrics", metrics, "--switch", file)
+    done = command("switch", "set", "theme", "off", "--metrics", metrics, "--switch", file)
     assert done.exit_code == 1
     assert f"issued = '{issued}': must be " in done.stderr
     assert file.read_bytes() == document(issued=issued)
@@ -389,9 +389,9 @@ def test_no_file_is_written_after_one_that_no_client_obeys(tmp_path, metrics, is
 @pytest.mark.parametrize("rate", ["1e-12", "1", "-.5", "nan"])
 def test_rate_that_would_single_clients_out_is_not_written(tmp_path, metrics, rate):
     file = tmp_path / "switch"
-    done = command("switch", "sample", "--metrics", metrics, "--switch", file, "--", "theme", rate)
+    done = command("switch", "set", "--metrics", metrics, "--switch", file, "--", "theme", rate)
     assert done.exit_code == 2
-    assert f"RATE = {float(rate)!r}: must be 0, or a number from 0.001 to below 1" in done.stderr
+    assert f"RATE = {rate!r}: must be on, off, or a number from 0.001 to below 1" in done.stderr
     assert not file.exists()
 
 

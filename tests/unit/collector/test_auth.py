@@ -44,14 +44,6 @@ def test_known_key_is_let_in_under_its_name(scheme):
     assert gate_of(old=None).admit(f"{scheme} {SECRET}", TODAY) == "old"
 
 
-def test_several_keys_are_good_at_once():
-    gate = gate_of(old=TODAY, new=None)
-    assert gate.admit(f"Bearer {SECRET}", TODAY) == "old"
-    assert gate.admit(f"Bearer {OTHER_SECRET}", TODAY) == "new"
-    assert refusal_of(gate, f"Bearer {SECRET}", TOMORROW).status == 401
-    assert gate.admit(f"Bearer {OTHER_SECRET}", TOMORROW) == "new"
-
-
 def test_key_is_good_to_the_end_of_its_last_day():
     gate = gate_of(old=TODAY)
     assert gate.admit(f"Bearer {SECRET}", YESTERDAY) == "old"
@@ -59,11 +51,6 @@ def test_key_is_good_to_the_end_of_its_last_day():
     refusal = refusal_of(gate, f"Bearer {SECRET}", TOMORROW)
     assert (refusal.status, refusal.detail) == (401, "Authorization: key expired on 2027-06-15")
     assert refusal.headers["WWW-Authenticate"] == 'Bearer realm="hubbub", error="invalid_token"'
-
-
-def test_request_without_a_key_is_asked_for_one():
-    refusal = refusal_of(gate_of(old=None), None)
-    assert (refusal.status, refusal.headers["WWW-Authenticate"]) == (401, 'Bearer realm="hubbub"')
 
 
 @pytest.mark.parametrize(
@@ -121,16 +108,6 @@ def test_where_there_are_no_keys_the_header_is_ignored():
     assert gate.admit(None, TODAY) is None
     assert gate.admit(f"Bearer {SECRET}", TODAY) is None
     assert gate.admit("nonsense", TODAY) is None
-
-
-def test_unknown_and_expired_tokens_are_refused():
-    secret, sha256 = generate_secret("admin")
-    token = AdminToken(sha256=sha256, expires=YESTERDAY)
-    gate = Gate({"ops": token}, "admin")
-    for authorization in (f"Bearer {secret}", f"Bearer {SECRET}", None):
-        with pytest.raises(AuthError) as refusal:
-            gate.admit(authorization, TODAY)
-        assert refusal.value.status == 401
 
 
 def test_without_tokens_every_request_is_refused():

@@ -46,14 +46,6 @@ async def test_batches_that_wait_together_become_one_segment(store_url):
 
 
 @in_event_loop
-async def test_an_acknowledged_batch_is_visible_to_readers(store_url, database):
-    async with _committing(store_url) as (_store, commit):
-        for batches in range(1, 6):
-            assert await commit.submit(make_new_batch())
-            assert _committed(database) == 3 * batches
-
-
-@in_event_loop
 async def test_no_batch_is_acknowledged_while_the_store_cannot_commit(store_url, database):
     batches = [make_new_batch() for _ in range(5)]
     async with _committing(store_url) as (store, commit):
@@ -77,15 +69,6 @@ async def test_nothing_is_stored_under_a_clock_that_is_far_behind_the_last_upkee
             await commit.submit(make_new_batch())
         await store.set_upkeep_day(today + dt.timedelta(days=6))
         assert await commit.submit(make_new_batch())
-        assert await store.count(HOMEPAGE) == 3
-
-
-@in_event_loop
-async def test_copies_that_wait_together_count_once(store_url):
-    batch = make_new_batch()
-    async with _committing(store_url) as (store, commit):
-        assert sum(await asyncio.gather(*[commit.submit(batch) for _ in range(20)])) == 1
-        assert not await commit.submit(batch)
         assert await store.count(HOMEPAGE) == 3
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from hubbub.collector import (
-    AdminToken,
     ConfigError,
     IngestKey,
     Settings,
@@ -93,12 +92,6 @@ def test_tables_of_keys_are_merged_entry_by_entry(file, monkeypatch):
         "app": IngestKey(sha256=HASH, burst=70, expires=dt.date(2027, 12, 31)),
         "web": IngestKey(sha256=OTHER_HASH),
     }
-
-
-def test_token_can_be_given_by_the_environment_alone(monkeypatch):
-    monkeypatch.setenv("HUBBUB_COLLECTOR_ADMIN_TOKENS__OPS__SHA256", HASH)
-    settings = load({"metrics": "metrics.toml", "admin_port": 8101}).settings
-    assert settings.admin_tokens == {"ops": AdminToken(sha256=HASH)}
 
 
 def test_reports_without_a_key_are_taken_only_where_there_are_no_keys():

@@ -158,7 +158,7 @@ def test_bodies_that_no_encoder_may_write_are_refused_however_well_their_reports
         assert (refused.value.status, refused.value.reports) == (400, {}), row["why"]
 
 
-@pytest.mark.parametrize("count", [1, 32, 33, 500])
+@pytest.mark.parametrize("count", [1, 500])
 @pytest.mark.parametrize("place", [0, -1])
 def test_one_record_in_a_wrong_cohort_is_found_wherever_it_is(count, place):
     reports = [make_report(cohort=5, bits=255)] * count
@@ -171,7 +171,7 @@ def test_one_record_in_a_wrong_cohort_is_found_wherever_it_is(count, place):
     }
 
 
-@pytest.mark.parametrize("count", [2, 32, 33, 500])
+@pytest.mark.parametrize("count", [2, 500])
 def test_one_record_that_is_out_of_order_is_found(count):
     body = batch_to_compact(Batch(tuple(make_report(bits=i << 112) for i in range(count))))
     assert _READER.read(body, _COMPACT)
@@ -231,18 +231,13 @@ def test_any_field_is_a_batch_or_an_error(value, field):
     _assert_batch_or_error(json.dumps(document).encode(), _JSON)
 
 
-@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"batch_id":', b'{"reports":[', b'{"a":['])
-@pytest.mark.parametrize("depth", [10, 1000, 100_000])
-def test_deep_nesting_is_an_error(opening, depth):
-    assert _refusal(opening * depth).status in {400, 422}
-
-
 @pytest.mark.parametrize("digits", [20, 100, 4299, 4300, 4301, 50_000])
 @pytest.mark.parametrize("field", ["version", "cohort"])
 def test_long_number_is_refused_by_its_field(field, digits):
     body = _VALID.replace(f'"{field}":'.encode(), f'"{field}":{"9" * digits}'.encode(), 1)
     error = _refusal(body)
     assert (error.status, error.detail[: len(field) + 11]) == (422, f"reports[0].{field}")
+    assert len(error.detail) < 200
 
 
 def test_long_text_is_quoted_in_part():
@@ -251,22 +246,11 @@ def test_long_text_is_quoted_in_part():
     assert len(error.detail) < 200
 
 
-def test_batch_id_must_end_where_it_ends():
-    document = json.loads(_VALID)
-    document["batch_id"] += "\n"
-    assert _refusal(json.dumps(document).encode()).detail.startswith("batch_id: ")
-
-
 def test_report_is_checked_against_its_own_metric():
     search = make_report(_SEARCH, cohort=1023)
     assert _READER.read(batch_to_json(Batch((search,))), _JSON)
     as_homepage = Report("homepage", 1, search.cohort, search.bits)
     assert "reports[0].cohort = 1023" in _refusal(batch_to_json(Batch((as_homepage,)))).detail
-
-
-def test_unknown_metric_is_answered_with_all_that_are_known():
-    error = _refusal(_VALID.replace(b"homepage", b"homPage"))
-    assert error.detail == "reports[0].metric = 'homPage': must be one of: homepage, search"
 
 
 def test_version_of_an_earlier_registry_is_still_accepted():
@@ -311,16 +295,6 @@ def test_too_many_reports_are_refused_whatever_their_version(metric):
     assert (error.status, error.detail) == (413, "reports: 65535; must be at most 1000")
 
 
-@pytest.mark.parametrize("metrics", [(_HOMEPAGE,), (_HOMEPAGE, _SEARCH)])
-@pytest.mark.parametrize("field", ["metric", "version", "cohort", "bits"])
-def test_no_field_may_be_missing_however_many_metrics_there_are(metrics, field):
-    document = json.loads(_VALID)
-    del document["reports"][1][field]
-    reader = BatchReader(make_registry(*metrics))
-    with pytest.raises(RefusalError, match=rf"reports\[1\].*missing required field `{field}`"):
-        reader.read(json.dumps(document).encode(), _JSON)
-
-
 def test_answer_stays_small_however_many_reports_are_wrong():
     reader = BatchReader(make_registry(*(make_metric(f"metric_{i:03}") for i in range(200))))
     wrong = json.loads(_VALID)
@@ -331,12 +305,6 @@ def test_answer_stays_small_however_many_reports_are_wrong():
     assert "metric_019, and 180 more" in refused.value.detail
     assert "metric_020" not in refused.value.detail
     assert sum(map(len, refused.value.reports.values())) < 20_000
-
-
-@pytest.mark.parametrize("field", ["version", "cohort"])
-def test_long_number_is_quoted_in_part(field):
-    body = _VALID.replace(f'"{field}":'.encode(), f'"{field}":{"9" * 4000}'.encode(), 1)
-    assert len(_refusal(body).detail) < 200
 
 
 def _assert_same(read: NewBatch, batch: Batch) -> None:

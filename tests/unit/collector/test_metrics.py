@@ -20,29 +20,6 @@ def publisher(metrics) -> Publisher:
     return publisher
 
 
-def test_everything_counted_is_exposed_under_its_labels(metrics, publisher):
-    metrics.count("requests", 201, "stored")
-    metrics.count("requests", 201, "stored")
-    metrics.count("requests", 422, "invalid")
-    metrics.count("reports", "homepage", 1, n=400)
-    metrics.count("improbable_reports", "homepage", n=3)
-    metrics.count("shed", "connections")
-    metrics.upkeep("merge", succeeded=True)
-    metrics.upkeep("merge", succeeded=False)
-    metrics.count("key_refusals", "app", "quota")
-    publisher.facts = {("store_size_bytes",): 2**20}
-    found = _samples(publisher)
-    assert found["hubbub_requests_total", ("201", "stored")] == 2
-    assert found["hubbub_requests_total", ("422", "invalid")] == 1
-    assert found["hubbub_reports_total", ("homepage", "1")] == 400
-    assert found["hubbub_improbable_reports_total", ("homepage",)] == 3
-    assert found["hubbub_key_refusals_total", ("app", "quota")] == 1
-    assert found["hubbub_shed_total", ("connections",)] == 1
-    assert found["hubbub_upkeep_runs_total", ("merge", "done")] == 1
-    assert found["hubbub_upkeep_runs_total", ("merge", "failed")] == 1
-    assert found["hubbub_store_size_bytes", ()] == 2**20
-
-
 def test_histogram_holds_every_commit_in_its_bucket(metrics, publisher):
     for seconds in (0.0005, 0.003, 0.003, 99.0):
         metrics.observe("commit_seconds", seconds)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from hubbub.collector.cli import Command, cli_errors, config_option, configured, setting_flags
+from hubbub.collector.cli import cli_errors, config_option, configured, setting_flags
 from hubbub.protocol import (
+    LEAST_RATE,
     Rate,
     Registry,
     SigningKey,
@@ -33,30 +34,6 @@ _switch_option = click.option(
 )
 
 
-def _edit_options(command: Command) -> Command:
-    """Add the options that all commands have which change the file."""
-    for add in (
-        config_option,
-        setting_flags("metrics"),
-        click.option(
-            "--key",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            metavar="FILE",
-            help="The private key to sign with, made by `token --switch`.",
-        ),
-        _switch_option,
-        click.option(
-            "--version",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Only this version.  [default: all]",
-        ),
-        click.argument("metric"),
-    ):
-        command = add(command)
-    return command
-
-
 @click.group()
 def switch() -> None:
     """Turn metrics off, or down to a sample, in clients that check a switch file.
@@ -65,40 +42,6 @@ def switch() -> None:
     sending anyway. The collector can serve it (setting `switch`), and so can any file host. It
     can't turn on a metric that the app doesn't ask, or change an epsilon.
     """
-
-
-@switch.command()
-@_edit_options
-def off(**options: object) -> None:
-    """Stop all clients from reporting a metric.
-
-    Clients don't record it, spend nothing on it, and drop its waiting reports.
-    """
-    _set_rate(0.0, **options)  # type: ignore[arg-type]  # as click made them
-
-
-@switch.command()
-@_edit_options
-@click.argument("rate", type=float)
-def sample(rate: float, **options: object) -> None:
-    """Let only a share of clients, such as 0.1, report a metric.
-
-    Clients draw again in each period of the metric, or once if it has no periods. The clients of a
-    lower rate also belong to every higher one. The least rate is 0.001, as fewer clients than that
-    could be singled out; 0 turns the metric off.
-    """
-    try:
-        check_rate("RATE", rate)
-    except SwitchError as error:
-        raise click.UsageError(str(error)) from error
-    _set_rate(rate, **options)  # type: ignore[arg-type]  # as above
-
-
-@switch.command()
-@_edit_options
-def on(**options: object) -> None:
-    """Take a metric out of the file: clients report it as before."""
-    _set_rate(None, **options)  # type: ignore[arg-type]  # as above
 
 
 @switch.command()
@@ -115,22 +58,49 @@ def show(file: str | None, public: str | None, config: Path | None) -> None:
     _print(found.document, is_signed=bool(found.signature))
 
 
-def _set_rate(
-    rate: float | None,
-    *,
+@switch.command("set")
+@click.argument("metric")
+@click.argument("rate")
+@click.option(
+    "--version", type=click.IntRange(1), metavar="N", help="Only this version.  [default: all]"
+)
+@_switch_option
+@click.option(
+    "--key",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The private key to sign with, made by `token --switch`.",
+)
+@setting_flags("metrics")
+@config_option
+def set_rate(
     metric: str,
+    rate: str,
     version: int | None,
     file: str | None,
     key: Path | None,
     metrics: str | None,
     config: Path | None,
 ) -> None:
-    """Replace a metric's rate in the file; None: remove it."""
+    """Set the share of clients that report a metric: RATE is off, a number such as 0.1, or on.
+
+    With off, clients don't record the metric, spend nothing on it, and drop its waiting reports;
+    with on, all report it as before. For a share they draw again in each period of the metric, or
+    once if it has no periods; the clients of a lower rate also belong to every higher one. The
+    least is 0.001, as fewer clients than that could be singled out.
+    """
+    try:
+        share = {"on": None, "off": 0.0}[rate] if rate in {"on", "off"} else float(rate)
+        if share is not None:
+            check_rate("RATE", share)
+    except ValueError as error:  # of the float, or a SwitchError
+        expected = f"must be on, off, or a number from {LEAST_RATE} to below 1"
+        raise click.UsageError(f"RATE = {rate!r}: {expected}") from error
     settings = configured(config, metrics=metrics, switch=file)
     path = settings.switch or _DEFAULT
     with cli_errors():
         registry = Registry.load(settings.metrics)
-        if rate is not None:
+        if share is not None:
             registry[metric]  # raises for an unknown one, and names those that exist
         signer = _read_key(key) if key else None
         before = SwitchDocument(registry.application, "")
@@ -141,8 +111,8 @@ def _set_rate(
                 raise SwitchError(f"{path}: is signed; give --key to sign it again")
             before = found.document
         rates = [r for r in before.rates if r.metric != metric or version not in {None, r.version}]
-        if rate is not None:
-            rates.append(Rate(metric, version, rate))
+        if share is not None:
+            rates.append(Rate(metric, version, share))
         rates.sort(key=lambda r: (r.metric, r.version or 0))
         document = SwitchDocument(registry.application, _issued(before.issued), tuple(rates))
         body = signer.sign(document.to_json()) if signer else document.to_json()
