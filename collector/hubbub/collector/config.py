@@ -61,26 +61,24 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class IngestKey(_Frozen):
-    """A key with which apps send reports, and how many of them."""
-
+class _Secret(_Frozen):
     sha256: _Sha256
     """SHA-256 of the secret, as `hubbub-collector token` prints it."""
+    expires: dt.date | None = None
+    """Last day (UTC) on which it is valid. Unset: never expires."""
+
+
+class IngestKey(_Secret):
+    """A key with which apps send reports, and how many of them."""
+
     reports_per_second: float = Field(default=1_000.0, gt=0, allow_inf_nan=False)
     """Reports per second in the long run; a batch of fewer than 10 counts as that many."""
     burst: _Count = 10_000
     """Reports at once after a pause; larger batches are never accepted."""
-    expires: dt.date | None = None
-    """Last day (UTC) on which it is valid. Unset: never expires."""
 
 
-class AdminToken(_Frozen):
+class AdminToken(_Secret):
     """A token with which operators use the admin listener."""
-
-    sha256: _Sha256
-    """SHA-256 of the secret, as `hubbub-collector token` prints it."""
-    expires: dt.date | None = None
-    """Last day (UTC) on which it is valid. Unset: never expires."""
 
 
 class Settings(_Frozen):

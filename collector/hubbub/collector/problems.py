@@ -92,11 +92,7 @@ def refusal(error: RefusalError) -> Answer:
     if error.status in _SENT_AGAIN:
         members["stored"] = False
     return problem(
-        error.status,
-        error.detail,
-        headers=error.headers,
-        retry_after=error.retry_after,
-        **members,
+        error.status, error.detail, headers=error.headers, retry_after=error.retry_after, **members
     )
 
 

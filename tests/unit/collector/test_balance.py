@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from factories import make_metric, make_params, seeded_stream
+from factories import make_metric, seeded_stream
 from hubbub.client.encoder import draw_cells
-from hubbub.collector import parameters
 from hubbub.protocol import (
     CohortSpread,
     EnumType,
@@ -99,14 +98,3 @@ def test_reports_of_sets_repeat_no_more_than_chance_lets_sets():
 
 def _repeats(records: Records, metric: Metric) -> Repeats:
     return repeats_among(repeat_keys(columns(records)), metric.params, ALARM, metric.response)
-
-
-def test_the_page_names_what_reports_of_sets_were_drawn_with():
-    metric_type, response = EnumType(tuple("abcdefghi")), Subset(9, 3, 0.7)
-    metric = make_metric(metric_type=metric_type, response=response, mode="one-time")
-    assert parameters(metric.definition).endswith("q = 0.7, response = subset, size = 3")
-
-
-def test_the_page_names_both_chances_of_an_asymmetric_permanent_response():
-    params = make_params()._replace(f=0.41, f0=0.01, f1=0.4)
-    assert "f0 = 0.01, f1 = 0.4" in parameters(make_metric(params=params).definition)

@@ -1,7 +1,5 @@
 """What Prometheus reads: complete, well-formed, and bounded whatever is counted."""
 
-import math
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -30,10 +28,6 @@ def test_histogram_holds_every_commit_in_its_bucket(metrics, publisher):
     assert found["hubbub_commit_seconds_bucket", ("+Inf",)] == 4
     assert found["hubbub_commit_seconds_count", ()] == 4
     assert found["hubbub_commit_seconds_sum", ()] == pytest.approx(99.0065)
-    values = metrics.snapshot()
-    assert values.quantile("commit_seconds", 0.5) == 0.005
-    assert values.quantile("commit_seconds", 1.0) == math.inf
-    assert Metrics().snapshot().quantile("commit_seconds", 0.5) is None
 
 
 def _samples(publisher: Publisher) -> dict[tuple[str, tuple[str, ...]], float]:

@@ -34,10 +34,7 @@ _SUBCOMMANDS = {
         "Write web pages that explain a metrics.toml.",
     ),
     "serve": (f"{_HERE}.service:serve", "Receive reports until SIGTERM."),
-    "token": (
-        f"{_HERE}.service:token",
-        "Make a key for apps, operators or switch files.",
-    ),
+    "token": (f"{_HERE}.service:token", "Make a key for apps, operators or switch files."),
     "maintain": (
         f"{_HERE}.stores:maintain",
         "Merge segments, delete what is too old, migrate the schema.",

@@ -96,10 +96,7 @@ def _read_settings(flags: Mapping[str, Any], config: Path | None) -> Settings:
     help="Last day (UTC) on which it is valid, such as 2027-12-31; by default it never expires.",
 )
 def token(
-    purpose: Purpose | None,
-    signing_key: Path | None,
-    name: str,
-    expires: dt.datetime | None,
+    purpose: Purpose | None, signing_key: Path | None, name: str, expires: dt.datetime | None
 ) -> None:
     """Make an ingest key, an admin token, or a key that signs switch files.
 

@@ -82,12 +82,13 @@ def set_rate(
     metrics: str | None,
     config: Path | None,
 ) -> None:
-    """Set the share of clients that report a metric: RATE is off, a number such as 0.1, or on.
+    """Set the share of clients that report a metric.
 
-    With off, clients don't record the metric, spend nothing on it, and drop its waiting reports;
-    with on, all report it as before. For a share they draw again in each period of the metric, or
-    once if it has no periods; the clients of a lower rate also belong to every higher one. The
-    least is 0.001, as fewer clients than that could be singled out.
+    RATE is off, on, or a number such as 0.1. With off, clients don't record the metric, spend
+    nothing on it, and drop its waiting reports; with on, all report it as before. For a share they
+    draw again in each period of the metric, or once if it has no periods; the clients of a lower
+    rate also belong to every higher one. The least is 0.001, as fewer clients than that could be
+    singled out.
     """
     try:
         share = {"on": None, "off": 0.0}[rate] if rate in {"on", "off"} else float(rate)

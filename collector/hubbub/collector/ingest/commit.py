@@ -59,11 +59,7 @@ class GroupCommit:
     took it.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        observe: Callable[[Commit], None],
-    ) -> None:
+    def __init__(self, store: Store, observe: Callable[[Commit], None]) -> None:
         self._store = store
         self._observe = observe
         self._waiting: list[_Waiting] = []
@@ -175,8 +171,7 @@ class GroupCommit:
 
 @asynccontextmanager
 async def running_group_commit(
-    store: Store,
-    observe: Callable[[Commit], None],
+    store: Store, observe: Callable[[Commit], None]
 ) -> AsyncIterator[GroupCommit]:
     """Run the writer as long as the context is open; leave it only when no batch waits any more.
 

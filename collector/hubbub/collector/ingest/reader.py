@@ -101,10 +101,7 @@ class BatchReader:
     """
 
     def __init__(
-        self,
-        registry: Registry,
-        declared: Iterable[Declared] = (),
-        max_reports: int = 10_000,
+        self, registry: Registry, declared: Iterable[Declared] = (), max_reports: int = 10_000
     ) -> None:
         self._max_reports = max_reports
         self._stored_slice = lru_cache(_SLICES)(
@@ -395,7 +392,13 @@ class CompactReader:
         """
         name = head[1 : 1 + head[0]]
         version, bits = _NUMBERS.unpack_from(head, len(head) - _NUMBERS.size)
-        metric, slice_ = _split(name)
+        metric, separator, slice_ = name.decode("latin-1").partition(SEPARATOR)
+        if not 1 <= len(metric) <= LONGEST_NAME:
+            raise CompactError(f"name_length = {len(metric)}: must be between 1 and {LONGEST_NAME}")
+        if separator and not slice_:
+            raise CompactError(f"metric = {name!r}: must have a slice behind {SEPARATOR}")
+        if not name.isascii():
+            raise CompactError(f"metric = {name!r}: must be ASCII")
         if not 1 <= bits <= MOST_BYTES_OF_BITS:
             raise CompactError(f"bits_length = {bits}: must be between 1 and {MOST_BYTES_OF_BITS}")
         order, width = (name.decode("ascii"), version), COHORT_BYTES + bits
@@ -405,18 +408,6 @@ class CompactReader:
             return order, key, 0, width
         stored = self._stored_slice(metric, slice_) if slice_ else ""
         return order, key._replace(slice=stored), expected.cohorts, width
-
-
-def _split(name: bytes) -> tuple[str, str]:
-    """Return the metric and the slice that a section has by its name."""
-    metric, separator, slice_ = name.decode("latin-1").partition(SEPARATOR)
-    if not 1 <= len(metric) <= LONGEST_NAME:
-        raise CompactError(f"name_length = {len(metric)}: must be between 1 and {LONGEST_NAME}")
-    if separator and not slice_:
-        raise CompactError(f"metric = {name!r}: must have a slice behind {SEPARATOR}")
-    if not name.isascii():
-        raise CompactError(f"metric = {name!r}: must be ASCII")
-    return metric, slice_
 
 
 def _cut_off(name: str, left: int, size: int) -> CompactError:

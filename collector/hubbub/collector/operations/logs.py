@@ -70,8 +70,9 @@ class _JsonFormatter(logging.Formatter):
             keys["exception"] = record.exc_info[0].__name__
             frames = traceback.extract_tb(record.exc_info[2])[-_MOST_FRAMES:]
             keys["frames"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
-        line |= keys
-        return json.dumps({_bounded(name): _bounded_value(value) for name, value in line.items()})
+        return json.dumps(
+            {_bounded(name): _bounded(value) for name, value in (line | keys).items()}
+        )
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -86,14 +87,10 @@ def _message(record: logging.LogRecord) -> str:
     return message.partition("(")[0] if record.name == "asyncio" else message
 
 
-def _bounded_value(value: object) -> object:
+def _bounded(value: object) -> Any:
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, (list, tuple)):
         return [_bounded(str(item)) for item in value[:_MOST_FRAMES]]
-    return _bounded(str(value))
-
-
-def _bounded(text: str) -> str:
-    text = mask(text)
+    text = mask(str(value))
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."

@@ -83,14 +83,11 @@ FAMILIES: Mapping[str, Family] = {
         "counter", "Requests refused because of their ingest key", ("key", "reason")
     ),
     "improbable_reports": Family(
-        "counter",
-        "Reports whose number of set bits is improbable under the mechanism",
-        ("metric",),
+        "counter", "Reports whose number of set bits is improbable under the mechanism", ("metric",)
     ),
     "upkeep_runs": Family("counter", "Runs of background tasks", ("task", "result")),
     "reload_failing": Family(
-        "livesum",
-        "Processes that go by old files, as the new ones are wrong",
+        "livesum", "Processes that go by old files, as the new ones are wrong"
     ),
     "upkeep_last_success_timestamp_seconds": Family(
         "livemax",
@@ -146,15 +143,6 @@ class MetricValues(dict[tuple[str, ...], float]):
         """Return how many values of a histogram are at most each bound; of "+Inf", all."""
         bounds = (*map(str, FAMILIES[family].bounds), "+Inf")
         return [(bound, self.of(family, bound)) for bound in bounds]
-
-    def quantile(self, family: str, share: float) -> float | None:
-        """Return the bound under which this share of a histogram's values lies.
-
-        None without values; infinite if they lie above the last bound.
-        """
-        if not (n := self.of(family, "+Inf")):
-            return None
-        return next(float(bound) for bound, below in self.buckets(family) if below >= share * n)
 
 
 class CounterError(HubbubError):

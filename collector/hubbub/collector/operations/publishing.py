@@ -22,7 +22,6 @@ import secrets
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -185,20 +184,6 @@ class Expiry(NamedTuple):
     at: dt.datetime  # the first moment at which it isn't good any more
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """The store's contents, now or when it was last read."""
-
-    declared: Sequence[Declared] = ()
-    days: Sequence[DayCount] = ()  # today's in hundreds
-    size: int | None = None  # bytes on disk
-    free: int | None = None  # bytes that are free there, if it is a disk of this machine
-    unmixed_days: int = 0
-    # How many are stored today, in hundreds.
-    slices: Mapping[MetricVersion, int] = field(default_factory=dict)
-    at: dt.datetime | None = None  # when all this was read; None: never yet
-
-
 class Watch:
     """Observes a collector while it runs; a step costs the store a sum over its segments.
 
@@ -217,7 +202,15 @@ class Watch:
         self._started = dt.datetime.now(dt.UTC)
         self._seconds = in_force()[0].publish_seconds
         self._coarse, self._coarse_slices = RoundedCounter(), RoundedCounter()
-        self._stored = Stored()
+        self._declared: Sequence[Declared] = ()
+        self._days: Sequence[DayCount] = ()  # today's in hundreds
+        self._slices: Mapping[MetricVersion, int] = {}  # of today, in hundreds
+        self._stored: dict[str, Any] = {
+            "unmixed_days": 0,
+            "store_bytes": None,
+            "store_free_bytes": None,  # None: on a server, which watches its own disk
+            "stored_at": None,  # when all this was read
+        }
         self._published_at: dt.datetime | None = None
         self._fault: str | None = None
 
@@ -241,7 +234,7 @@ class Watch:
         """Return how the collector is doing now: what the page and /status.json show."""
         settings, registry = self._begin()
         self._fault = await _fault_of(self._store.ping())
-        publisher, values, stored = self.publisher, self.publisher.values(), self._stored
+        publisher, values = self.publisher, self.publisher.values()
         now = dt.datetime.now(dt.UTC)
         faults = sum(n for (code, _), n in publisher.recent.by("requests") if code.startswith("5"))
         return {
@@ -255,12 +248,9 @@ class Watch:
             "schema": SCHEMA_VERSION,
             "expiries": list(expiries(settings)),
             "findings": registry_ends(registry, now.date()),
-            "unmixed_days": stored.unmixed_days,
+            **self._stored,
             "store_kind": self._store.database.dialect,
-            "store_bytes": stored.size,
-            "store_free_bytes": stored.free,  # None: on a server, which watches its own disk
             "store_fault": self._fault,  # why it can't be read; what comes from it is then older
-            "stored_at": stored.at,
             "processes_not_reloaded": int(values.total("reload_failing")),
             "recent": {  # in the last publish_seconds
                 "requests": int(publisher.recent.total("requests")),
@@ -272,11 +262,7 @@ class Watch:
             "requests": [(*names, int(n)) for names, n in values.by("requests") if n],
             "shed": [(reason, int(n)) for (reason,), n in values.by("shed") if n],
             "reports": int(publisher.exact.total("reports")),
-            # Upper bounds in seconds; infinite above the largest bucket.
-            "commit_p99": values.quantile("commit_seconds", 0.99),
-            "answer_p50": values.quantile("request_seconds", 0.5),
-            "answer_p99": values.quantile("request_seconds", 0.99),
-            "metrics": metric_statuses(registry, stored, values, now.date()),
+            "metrics": metric_statuses(registry, self._declared, self._days, values, now.date()),
             "upkeep": task_statuses(values, publisher.recent),
         }
 
@@ -288,43 +274,41 @@ class Watch:
 
     def _facts(self) -> dict[tuple[str, ...], float]:
         settings, registry = self._begin()
-        ends, stored = expiries(settings), self._stored
+        ends = expiries(settings)
         codes = [it.code for it in registry_ends(registry, dt.datetime.now(dt.UTC).date())]
         facts: dict[tuple[str, ...], float] = {
             ("build_info", _VERSION, SCHEMA_VERSION, _digest(registry)): 1.0,
             **{("expiry_timestamp_seconds", it.type, it.name): it.at.timestamp() for it in ends},
             **{("registry_findings", code): codes.count(code) for code in END_CODES},
         }
-        if stored.at is None:
+        stored = self._stored
+        if stored["stored_at"] is None:
             return facts
-        facts["unmixed_days",] = stored.unmixed_days
-        sizes = {"store_size_bytes": stored.size, "store_free_bytes": stored.free}
-        facts |= {(name,): size for name, size in sizes.items() if size is not None}
+        facts["unmixed_days",] = stored["unmixed_days"]
+        facts["store_size_bytes",] = stored["store_bytes"]
+        if stored["store_free_bytes"] is not None:
+            facts["store_free_bytes",] = stored["store_free_bytes"]
         registered = [MetricVersion(it.name, it.version) for it in registry.values()]
-        for key, slices in {**dict.fromkeys(registered, 0), **stored.slices}.items():
+        for key, slices in {**dict.fromkeys(registered, 0), **self._slices}.items():
             facts["slices", key.metric, str(key.version)] = slices
         return facts
 
     async def _read_store(self) -> None:
         store, today = self._store, dt.datetime.now(dt.UTC).date()
-        declared = await store.declared()
-        days = await store.overview()
-        size = await store.database.size_bytes()
-        unmixed = await store.unmixed_days(today)
-        slices = await store.count_slices(today)
+        declared, days = await store.declared(), await store.overview()
         folder = store.database.folder
-        free = None if folder is None else shutil.disk_usage(folder).free // _MIB * _MIB
+        stored = {
+            "unmixed_days": await store.unmixed_days(today),
+            "store_bytes": await store.database.size_bytes() // _MIB * _MIB,
+            "store_free_bytes": folder and shutil.disk_usage(folder).free // _MIB * _MIB,
+            "stored_at": self._published_at,
+        }
+        slices = await store.count_slices(today)
         # On another day the same version is another number, which begins with 0.
         rounded = self._coarse_slices({(today, key): n for key, n in slices.items()})
-        self._stored = Stored(
-            declared=declared,
-            days=_in_hundreds(days, today, self._coarse),
-            size=size // _MIB * _MIB,
-            free=free,
-            unmixed_days=unmixed,
-            slices={key: n for (_, key), n in rounded.items()},
-            at=self._published_at,
-        )
+        self._slices = {key: n for (_, key), n in rounded.items()}
+        self._declared, self._days = declared, _in_hundreds(days, today, self._coarse)
+        self._stored = stored
 
 
 def _digest(registry: Registry) -> str:
@@ -365,17 +349,21 @@ def _in_hundreds(
 
 
 def metric_statuses(
-    registry: Registry, stored: Stored, values: MetricValues, today: dt.date
+    registry: Registry,
+    declared: Sequence[Declared],
+    stored: Sequence[DayCount],
+    values: MetricValues,
+    today: dt.date,
 ) -> list[dict[str, Any]]:
     """Describe every metric that the registry or the store knows, in the order of their names."""
-    definitions = {(it.metric, it.version): it.definition for it in stored.declared}
+    definitions = {(it.metric, it.version): it.definition for it in declared}
     for metric in registry.values():
         definitions.setdefault((metric.name, metric.version), metric.definition)
     last_days = [today - dt.timedelta(days=ago) for ago in reversed(range(_DAYS_SHOWN))]
     statuses = []
     for name in sorted({name for name, _ in definitions}):
         registered = registry.get(name)
-        of_metric = [count for count in stored.days if count.metric == name]
+        of_metric = [count for count in stored if count.metric == name]
         versions: list[dict[str, Any]] = []
         for version in sorted((v for it, v in definitions if it == name), reverse=True):
             counts = [count for count in of_metric if count.version == version]

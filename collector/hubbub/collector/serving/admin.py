@@ -185,15 +185,6 @@ def size(value: float | None) -> str:
     return f"{value / 1000**exponent:.3g} {prefixes[exponent]}B"
 
 
-def seconds(value: float | None) -> str:
-    """Write an upper bound of a duration."""
-    if value is None:
-        return "none yet"
-    if math.isinf(value):
-        return "> 10 s"
-    return f"≤ {value * 1000:g} ms" if value < 1 else f"≤ {value:g} s"
-
-
 def duration(seconds: float) -> str:
     """Write a time in the largest unit that it has one of: 10 minutes."""
     for unit, length in (("hour", 3600), ("minute", 60)):
@@ -206,18 +197,6 @@ def duration(seconds: float) -> str:
 def moment(value: dt.datetime | None) -> str:
     """Write a time in UTC."""
     return value.strftime("%Y-%m-%d %H:%M:%S UTC") if value else "never"
-
-
-def parameters(definition: Mapping[str, Any]) -> str:
-    """Write what reports were made with, without what the type brings: k = 128, h = 2."""
-    names = ["k", "h", "m", "f", "f0", "f1", "p", "q"]
-    if "response" in definition:
-        names += ["response", "size", "cells", "window", "chance", "low", "high"]
-    values = {name: definition[name] for name in names if name in definition}
-    return ", ".join(
-        f"{name} = {value:.6g}" if isinstance(value, float) else f"{name} = {value}"
-        for name, value in values.items()
-    )
 
 
 def bars(values: Sequence[float], highest: float) -> str:
@@ -255,6 +234,6 @@ _ENVIRONMENT = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_WRITERS = (number, size, seconds, duration, moment, parameters, bars)
+_WRITERS = (number, size, duration, moment, bars)
 _ENVIRONMENT.globals.update({write.__name__: write for write in _WRITERS})
 _PAGE = _ENVIRONMENT.get_template("page.html")

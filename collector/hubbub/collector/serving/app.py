@@ -63,16 +63,14 @@ def check_strictly(request: web.BaseRequest) -> None:
     """
     headers = request.headers
     names = [name.lower() for name, _ in request.raw_headers]
-    if len(names) > len(set(names)) and any(names.count(name) > 1 for name in _GIVEN_ONCE):
-        raise NotHttpError()
+    is_doubled = len(names) > len(set(names)) and any(names.count(it) > 1 for it in _GIVEN_ONCE)
     coding = headers.get("Transfer-Encoding")
-    if coding is not None and (
+    is_mixed = coding is not None and (
         coding.lower() != "chunked"
         or "Content-Length" in headers
         or request.version != HttpVersion11
-    ):
-        raise NotHttpError()
-    if not _HOST.fullmatch(headers.get("Host", "")):
+    )
+    if is_doubled or is_mixed or not _HOST.fullmatch(headers.get("Host", "")):
         raise NotHttpError()
 
 
@@ -248,11 +246,7 @@ class Reports:
     """Answers POST /v1/reports."""
 
     def __init__(
-        self,
-        settings: Settings,
-        commit: GroupCommit,
-        validator: ReportValidator,
-        metrics: Metrics,
+        self, settings: Settings, commit: GroupCommit, validator: ReportValidator, metrics: Metrics
     ) -> None:
         self._quotas = Quotas(settings.workers)
         self._commit = commit

@@ -512,18 +512,21 @@ def room_within(files: int, most: int) -> tuple[int, int]:
 # TLS
 
 
-def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return a server's TLS context (TLS 1.2 or newer); raises `ListenError`."""
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """Return a server's TLS context (TLS 1.2 or newer), if it speaks TLS; raises `ListenError`."""
+    if settings.tls_certificate is None:
+        return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # which would cost us more than who asks for it
     context.num_tickets = 0  # marks by which whoever sees the network could know a client again
-    load_certificate(context, certificate, key)
+    load_certificate(context, settings)
     return context
 
 
-def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Use a certificate for new connections from now on (raises `ListenError`)."""
+def load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
+    """Use the certificate for new connections from now on (raises `ListenError`)."""
+    certificate, key = cast("Path", settings.tls_certificate), cast("Path", settings.tls_key)
     for path in (certificate, key):
         if not path.is_file():
             raise ListenError(f"{path}: no such file; expected a certificate or key as PEM")

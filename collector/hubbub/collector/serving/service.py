@@ -12,7 +12,6 @@ import ctypes
 import datetime as dt
 import gc
 import signal
-import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -199,7 +198,7 @@ async def running_ingest(
     most, backlog = room_for_connections(settings.max_connections)
     if most < settings.max_connections:
         lifecycle.warning("fewer connections, as the limit of open files is low", most=most)
-    tls = _tls(settings)
+    tls = tls_context(settings)
     validator = ReportValidator(settings, metrics)
     async with AsyncExitStack() as stack:
         commit = await stack.enter_async_context(running_group_commit(store, validator.observe))
@@ -211,8 +210,8 @@ async def running_ingest(
             slice_limit = SliceLimit(registry.values())
             await slice_limit.load(store, dt.datetime.now(dt.UTC).date())
             reader = BatchReader(registry, await store.declared(), settings.max_reports)
-            if tls and settings.tls_certificate and settings.tls_key:
-                load_certificate(tls, settings.tls_certificate, settings.tls_key)
+            if tls:
+                load_certificate(tls, settings)
             validator.use(registry)
             reports.use(settings, reader, slice_limit)
 
@@ -317,18 +316,12 @@ async def _few_listening(
     if is_public:
         host, connections = (
             settings.host,
-            Connections(app.handle, limits, metrics, tls=_tls(settings)),
+            Connections(app.handle, limits, metrics, tls=tls_context(settings)),
         )
     else:
         host, connections = settings.probe_host, Connections(app.handle, limits, metrics, "probe-")
     async with connections.listening(host, port, shared=settings.workers > 1) as address:
         yield address
-
-
-def _tls(settings: Settings) -> ssl.SSLContext | None:
-    if settings.tls_certificate and settings.tls_key:
-        return tls_context(settings.tls_certificate, settings.tls_key)
-    return None
 
 
 def _tune_interpreter() -> None:
