@@ -159,9 +159,3 @@ def test_new_metric_is_on_the_page_after_a_hangup(served, metrics_file):
     assert "search" not in served.ask("/").body.decode()
     served.collector.process.send_signal(signal.SIGHUP)
     wait_until(lambda: "search" in served.ask("/").body.decode())
-
-
-def test_admin_listener_without_a_token_is_refused(metrics_file, database):
-    with pytest.raises(Exception, match="didn't start"):  # noqa: SIM117
-        with forked_collector(metrics_file, database, ["--admin-port", "0"]):
-            pass

@@ -25,7 +25,6 @@ from hubbub.collector.config import (
     describe as describe,
     load as load,
     to_toml as to_toml,
-    toml_value as toml_value,
 )
 from hubbub.collector.ingest.commit import (
     MOST_ENOUGH as MOST_ENOUGH,
@@ -52,7 +51,6 @@ from hubbub.collector.operations.metrics import (
 from hubbub.collector.operations.publishing import (
     Publisher as Publisher,
     RoundedCounter as RoundedCounter,
-    expiries as expiries,
     task_statuses as task_statuses,
 )
 from hubbub.collector.problems import RefusalError as RefusalError, refusal as refusal

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from evaluation.reference import compact as reference
 from hubbub.collector import CompactReader, ExpectedReports
-from hubbub.protocol import CompactError, TooManyReportsError
+from hubbub.protocol import CompactError
 from hubbub.storage import MetricVersion, NewBatch
 
 _VECTORS = Path(__file__).parents[3] / "docs" / "protocol" / "vectors" / "compact.json"
@@ -103,13 +103,6 @@ def test_section_of_another_width_is_no_second_one_of_its_version():
     for body in (_TWO + other + _SECTION + _RECORDS, _TWO + _SECTION + _RECORDS + other):
         with pytest.raises(CompactError, match="homepage version 1 after homepage version 1"):
             _KNOWING.read(body)
-
-
-def test_more_reports_than_a_batch_may_have_are_refused_as_that():
-    reader = CompactReader([_HOMEPAGE], 1, _take, _told)
-    for body, fault in ((_BODY, "reports: 2;"), (_TWO, "reports: at least 2;")):
-        with pytest.raises(TooManyReportsError, match=fault):
-            reader.read(body)
 
 
 @pytest.mark.parametrize(

@@ -171,18 +171,6 @@ def test_one_record_in_a_wrong_cohort_is_found_wherever_it_is(count, place):
     }
 
 
-@pytest.mark.parametrize("count", [2, 500])
-def test_one_record_that_is_out_of_order_is_found(count):
-    body = batch_to_compact(Batch(tuple(make_report(bits=i << 112) for i in range(count))))
-    assert _READER.read(body, _COMPACT)
-    swapped = body[:-36] + body[-18:] + body[-36:-18]
-    error = _refusal(swapped, _COMPACT)
-    assert error.status == 400
-    assert error.detail.endswith(
-        f"sections[0]: record {count - 1} is below the one before; must ascend"
-    )
-
-
 @pytest.mark.parametrize("old", [False, True])
 def test_the_last_of_65_535_cohorts_is_the_last(old):
     metric = make_metric(metric_type=OpenStringType((4, 7), 21_845))

@@ -106,14 +106,6 @@ def test_no_more_than_burst_and_rate_gets_through(rate, burst, asked):
         assert granted <= (burst + rate * clock.now) * (1 + 1e-9) + 1e-3
 
 
-def test_each_key_has_a_bucket_of_its_own():
-    keys = {name: IngestKey(sha256="0" * 64, reports_per_second=1, burst=5) for name in "ab"}
-    quotas = quotas_of(keys)
-    assert wait_of(quotas, "a", 5) == 0
-    assert wait_of(quotas, "a", 1) > 0
-    assert wait_of(quotas, "b", 5) == 0
-
-
 def test_keys_that_stay_keep_what_they_have_spent_when_others_change():
     stays, goes, grows = (IngestKey(sha256=digit * 64, burst=5) for digit in "012")
     quotas = quotas_of({"stays": stays, "goes": goes, "grows": grows})
@@ -126,12 +118,6 @@ def test_keys_that_stay_keep_what_they_have_spent_when_others_change():
     assert wait_of(quotas, "comes", 5) == 0
     # Who was let in before the key went is served to the end.
     assert wait_of(quotas, "goes", 5) == 0
-
-
-def test_without_a_key_there_is_no_quota():
-    quotas = quotas_of({})
-    for _ in range(100):
-        assert wait_of(quotas, None, 10**6) == 0
 
 
 @given(

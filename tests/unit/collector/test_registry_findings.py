@@ -227,12 +227,6 @@ def test_version_without_a_change_spends_for_nothing():
     assert told.keys() == {"version_unneeded"}
 
 
-def test_metric_that_comes_or_goes_is_reported():
-    two = _THEME + _THEME.partition("\n\n")[2].replace("metrics.theme", "metrics.colour")
-    assert changed(_THEME, two).keys() == {"metric_added"}
-    assert changed(two, _THEME).keys() == {"metric_removed"}
-
-
 def test_all_faults_that_clients_refuse_are_reported_at_once(tmp_path):
     old = f"lifetime_epsilon = 90\n{_THEME}"
     new = old.replace("com.example.app", "com.example.other").replace("= 90", "= 20")

@@ -21,7 +21,6 @@ from hubbub.collector import (
     RefusalError,
     SliceLimit,
 )
-from hubbub.collector.ingest import reader as reader_module
 from hubbub.protocol import (
     MEDIA_TYPE,
     Batch,
@@ -267,17 +266,6 @@ def test_batch_of_thousands_of_slices_is_refused_before_most_are_looked_at(
     assert caught.value.status == 413
     assert len(looked_at) <= MOST_SECTIONS_OF_SLICES
     assert len(reader.read(write(_made_up(1000)), media_type).records) == 1000
-
-
-def test_section_that_was_read_lately_is_known_however_many_came_before(monkeypatch):
-    reader = BatchReader(_REGISTRY)
-    for first in range(0, 6000, 1000):
-        reader.read(batch_to_compact(_made_up(1000, first)), MEDIA_TYPE)
-    body = batch_to_compact(Batch((Report("homepage", 1, 0, bytes(16), _MAC),)))
-    looked_at = _counted(monkeypatch, reader_module, "is_slice")
-    for _ in range(3):
-        reader.read(body, MEDIA_TYPE)
-    assert looked_at == [_MAC]
 
 
 def _counted(monkeypatch, module, name: str) -> list[str]:
