@@ -66,6 +66,8 @@ class _Admin(App):
 
     async def _answer(self, request: web.BaseRequest) -> Answer:
         """Refuse requests without a token, whether or not the path exists."""
+        if request.body_exists:
+            raise RefusalError(413, "too_large", f"body: {request.method} takes none")
         gate = Gate(self._files.current.settings.admin_tokens, "admin")
         gate.admit(_bearer(request.headers.get("Authorization")), dt.datetime.now(dt.UTC).date())
         return await super()._answer(request)
