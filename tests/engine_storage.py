@@ -17,7 +17,7 @@ import pytest
 from factories import make_metric, make_params
 from hubbub.decoder.engines import Engine, Task, plan_tasks
 from hubbub.decoder.reports import StoredReports, load_reports
-from hubbub.inference.counts import CohortCounts
+from hubbub.protocol import CohortCounts
 from hubbub.storage import (
     MetricVersion,
     MissingFileError,

@@ -28,8 +28,7 @@ from hubbub.inference import (
     TableAnalysis,
     decode_joint,
 )
-from hubbub.inference.counts import CohortCounts
-from hubbub.protocol import UNARY, JointType, Metric, RapporParams, Response
+from hubbub.protocol import UNARY, CohortCounts, JointType, Metric, RapporParams, Response
 from hubbub.simulations import Population, ReportingPlan, family_shares
 
 _NAMES = ("first", "second", "third")

@@ -27,14 +27,15 @@ from hubbub.inference import (
     check_whole,
     pack,
 )
-from hubbub.inference.counts import CohortCounts, empty_counts
 from hubbub.protocol import (
+    CohortCounts,
     KeptCounts,
     Metric,
     RapporParams,
     Records,
     RecordsError,
     columns,
+    empty_counts,
     interleaved,
     keep_columns,
     record_width,

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         Ratios,
         Trends,
     )
-    from hubbub.inference.counts import CohortCounts
+    from hubbub.protocol import CohortCounts
     from hubbub.reporting import Estimates, Finding, Provenance
 
 

@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hubbub.inference.arrays import BoolArray, IntArray
-from hubbub.inference.counts import CohortCounts, estimate_bits, variance_of_one
+from hubbub.inference.counts import estimate_bits, variance_of_one
 from hubbub.inference.regression.model import unknown_column
 from hubbub.inference.repeated_reports import AbsentBit, RepeatedReports, RepeatSource
 from hubbub.protocol import (
+    CohortCounts,
     CohortSpread,
     Columns,
     KeptCounts,

@@ -31,7 +31,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray, SparseMatrix
 from hubbub.inference.candidates import Candidates, make_design
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.inference.categories.shares import estimate_categories
-from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
+from hubbub.inference.counts import BitEstimates, estimate_bits, variance_of_one
 from hubbub.inference.decoding import Decoding
 from hubbub.inference.numbers import (
     NumberDecoding,
@@ -56,7 +56,7 @@ from hubbub.inference.testing.multiple_testing import (
     log_cutoff,
     log_q_values,
 )
-from hubbub.protocol import Metric, NumberType, RapporParams, Window
+from hubbub.protocol import CohortCounts, Metric, NumberType, RapporParams, Window
 
 _FIRST_LOOK, _REACH = 30_000, 3.0
 """Reports in each group at a typical first look, and the standard errors that an interval reaches.

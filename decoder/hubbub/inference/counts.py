@@ -26,23 +26,9 @@ from hubbub.protocol import (
     ParameterError,
     RapporParams,
     RecordsError,
-    empty_counts,
     record_width,
     records as _protocol,
 )
-
-__all__ = [
-    "BitEstimates",
-    "CohortCounts",
-    "PackedReports",
-    "ReportBlock",
-    "check_whole",
-    "count_records",
-    "empty_counts",
-    "estimate_bits",
-    "pack",
-    "variance_of_one",
-]
 
 
 def count_records(records: bytes, params: RapporParams) -> CohortCounts:

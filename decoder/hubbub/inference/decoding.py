@@ -18,7 +18,7 @@ import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
 from hubbub.inference.candidates import Candidates, hashed
-from hubbub.inference.counts import CohortCounts, estimate_bits
+from hubbub.inference.counts import estimate_bits
 from hubbub.inference.errors import CandidateError
 from hubbub.inference.parallel import one_thread
 from hubbub.inference.regression.estimates import (
@@ -39,7 +39,7 @@ from hubbub.inference.testing.multiple_testing import (
     reported_intervals,
     selection_bias,
 )
-from hubbub.protocol import RapporParams
+from hubbub.protocol import CohortCounts, RapporParams
 
 # By convention a limit of detection is what is found nine times in ten.
 POWER = 0.9

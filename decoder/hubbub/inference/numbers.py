@@ -26,12 +26,11 @@ import numpy as np
 
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.categories.decoding import KnownRates, known_rates
-from hubbub.inference.counts import CohortCounts
 from hubbub.inference.errors import DecoderError, UndecodableError
 from hubbub.inference.regression.estimates import FORGED_SHARE
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction, share_interval
-from hubbub.protocol import Metric, NumberType, Window
+from hubbub.protocol import CohortCounts, Metric, NumberType, Window
 
 
 def cell_chances(cells: int, window: int, chance: float) -> FloatArray:

@@ -34,8 +34,7 @@ from hubbub.inference import (
     mapped,
     pack_strings,
 )
-from hubbub.inference.counts import CohortCounts
-from hubbub.protocol import ParameterError, RapporParams
+from hubbub.protocol import CohortCounts, ParameterError, RapporParams
 from hubbub.storage import Address, Location, open_unpacked, resolve, storage_errors
 
 HEADER = ("k", "h", "m", "p", "q", "f")

@@ -30,9 +30,8 @@ from hubbub.inference import (
     RepeatedReports,
     RepeatSource,
 )
-from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import POWER
-from hubbub.protocol import counted
+from hubbub.protocol import CohortCounts, counted
 from hubbub.reporting.charts import IntervalChart, Labels
 from hubbub.reporting.estimates import (
     Block,

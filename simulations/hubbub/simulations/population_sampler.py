@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hubbub.inference import ByteArray, IntArray, cell_chances, count_records
-from hubbub.inference.counts import CohortCounts, empty_counts
 from hubbub.protocol import (
     UNARY,
+    CohortCounts,
     Metric,
     MetricType,
     Mode,
@@ -31,6 +31,7 @@ from hubbub.protocol import (
     StringType,
     Subset,
     Window,
+    empty_counts,
 )
 from hubbub.simulations.clients import LongitudinalClients, SimulatedClients, as_records
 from hubbub.simulations.populations import Population

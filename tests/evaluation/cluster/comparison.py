@@ -16,8 +16,7 @@ from evaluation.cluster import fleet
 from evaluation.cluster.processes import ClusterError
 from hubbub.decoder.reports import StoredReports, load_reports
 from hubbub.inference import IntArray
-from hubbub.inference.counts import CohortCounts, empty_counts
-from hubbub.protocol import Metric
+from hubbub.protocol import CohortCounts, Metric, empty_counts
 from hubbub.simulations import DecodedShares, Score, census_first_names, score
 
 FALSE_ALARM = 1e-6

@@ -21,12 +21,12 @@ import aiohttp
 import numpy as np
 
 from hubbub.inference import IntArray, count_records
-from hubbub.inference.counts import CohortCounts
 from hubbub.protocol import (
     COUNT_BYTES,
     FORMAT,
     ID_BYTES,
     MEDIA_TYPE,
+    CohortCounts,
     Metric,
     Registry,
     record_width,

@@ -28,8 +28,7 @@ from hubbub.inference import (
     make_design,
     variance_of_one,
 )
-from hubbub.inference.counts import CohortCounts
-from hubbub.protocol import RapporParams
+from hubbub.protocol import CohortCounts, RapporParams
 
 _STD_ERRORS = 2.0
 """google/rappor's decoder keeps what is above so many."""

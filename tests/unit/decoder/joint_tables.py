@@ -13,8 +13,15 @@ from hubbub.inference import (
     estimate_categories,
     one_hot_estimates,
 )
-from hubbub.inference.counts import CohortCounts
-from hubbub.protocol import BooleanType, EnumType, Field, JointType, Metric, StringType
+from hubbub.protocol import (
+    BooleanType,
+    CohortCounts,
+    EnumType,
+    Field,
+    JointType,
+    Metric,
+    StringType,
+)
 
 NAMES = ("crash", "driver", "place")
 BY_SITE = JointType((Field("site", StringType()), Field("secure", BooleanType())))

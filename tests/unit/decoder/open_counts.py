@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hubbub.client import RapporParams
-from hubbub.inference.counts import CohortCounts
-from hubbub.protocol import OpenStringType
+from hubbub.protocol import CohortCounts, OpenStringType
 
 
 def open_params(

@@ -19,9 +19,8 @@ from hubbub.inference import (
     ratio_interval,
     sample_ratio,
 )
-from hubbub.inference.counts import CohortCounts
 from hubbub.planning import DetectionTest, string_errors
-from hubbub.protocol import EnumType
+from hubbub.protocol import CohortCounts, EnumType
 from parameters import examples
 
 PARAMS = make_params(64, 2, 8, f=0.0, p=0.25, q=0.75)

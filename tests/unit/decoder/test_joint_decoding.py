@@ -9,8 +9,7 @@ import pytest
 
 from factories import make_metric
 from hubbub.inference import FieldLabels, JointDecoding, decode_joint, tuple_candidates
-from hubbub.inference.counts import CohortCounts
-from hubbub.protocol import JointType, Metric
+from hubbub.protocol import CohortCounts, JointType, Metric
 from hubbub.reporting import joint_estimates
 from unit.decoder.joint_tables import (
     BY_SITE,

@@ -18,8 +18,7 @@ from hubbub.inference import (
     misfit,
     overlooked,
 )
-from hubbub.inference.counts import CohortCounts
-from hubbub.protocol import RapporParams
+from hubbub.protocol import CohortCounts, RapporParams
 
 PARAMS = DecodingParams(k=64, h=2, m=16, f=0.25, p=0.35, q=0.65)
 NAMES = [f"name {number}" for number in range(20)]

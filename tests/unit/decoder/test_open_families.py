@@ -18,8 +18,7 @@ from hubbub.inference import (
     string_tests,
     whole_in,
 )
-from hubbub.inference.counts import CohortCounts
-from hubbub.protocol import OpenStringType, canonical_bytes
+from hubbub.protocol import CohortCounts, OpenStringType, canonical_bytes
 from unit.decoder.open_counts import draw_counts, open_params
 
 STEPS = (2, 4, 6)

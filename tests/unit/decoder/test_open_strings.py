@@ -24,8 +24,7 @@ from hubbub.inference import (
     propose,
     step_reports,
 )
-from hubbub.inference.counts import CohortCounts
-from hubbub.protocol import OpenStringType, canonical_bytes
+from hubbub.protocol import CohortCounts, OpenStringType, canonical_bytes
 from hubbub.reporting import open_estimates, open_findings, prefix_text, write_results
 from unit.decoder.open_counts import draw_counts, open_params
 

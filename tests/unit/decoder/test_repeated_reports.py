@@ -23,8 +23,7 @@ from hubbub.inference import (
     rate_covariance,
     repeats_of,
 )
-from hubbub.inference.counts import CohortCounts
-from hubbub.protocol import BooleanType, RapporParams
+from hubbub.protocol import BooleanType, CohortCounts, RapporParams
 from hubbub.storage import MetricVersion, NewBatch, open_store
 from unit.collector.forgeries import records_of
 

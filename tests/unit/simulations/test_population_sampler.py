@@ -9,8 +9,7 @@ import pytest
 
 from factories import make_params
 from hubbub.inference import count_records
-from hubbub.inference.counts import empty_counts
-from hubbub.protocol import EnumType, JointType, OpenStringType, StringType, Subset
+from hubbub.protocol import EnumType, JointType, OpenStringType, StringType, Subset, empty_counts
 from hubbub.simulations import (
     CHUNK,
     Population,

@@ -31,7 +31,6 @@ from hubbub.inference.categories.shares import (
     estimate_categories,
     noise_variance,
 )
-from hubbub.inference.counts import CohortCounts
 from hubbub.inference.decoding import POWER
 from hubbub.inference.errors import DecoderError
 from hubbub.inference.regression.estimates import FORGED_SHARE
@@ -44,7 +43,7 @@ from hubbub.inference.testing.multiple_testing import (
     log_q_values,
     share_interval,
 )
-from hubbub.protocol import Metric, bucket_bounds
+from hubbub.protocol import CohortCounts, Metric, bucket_bounds
 
 LEVELS = (0.25, 0.5, 0.75, 0.9)
 """Quantiles that are reported: the quartiles and the level that nine tenths stay below."""

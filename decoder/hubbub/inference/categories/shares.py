@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
-from hubbub.inference.counts import CohortCounts, estimate_bits
+from hubbub.inference.counts import estimate_bits
 from hubbub.inference.repeated_reports import (
     ONCE,
     AbsentBit,
@@ -32,7 +32,7 @@ from hubbub.inference.repeated_reports import (
     instantaneous_variance as coins_variance,
 )
 from hubbub.inference.testing.multiple_testing import ShareInterval, after_selection, share_interval
-from hubbub.protocol import Metric, MetricError, RapporParams, Subset
+from hubbub.protocol import CohortCounts, Metric, MetricError, RapporParams, Subset
 
 # Keeps weights above 0 where nearly all clients are in one category and the set is large: then the
 # largest category may be known better than any difference shows.

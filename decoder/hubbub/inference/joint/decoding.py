@@ -31,7 +31,7 @@ from hubbub.inference.categories.decoding import (
     decode_categories,
 )
 from hubbub.inference.categories.shares import CategoryEstimates
-from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
+from hubbub.inference.counts import BitEstimates, estimate_bits, variance_of_one
 from hubbub.inference.decoding import Decoding, Summary, decode
 from hubbub.inference.joint.table import (
     Conditional,
@@ -49,7 +49,7 @@ from hubbub.inference.regression.estimates import pair_probability
 from hubbub.inference.regression.model import Fit, fit_selected, reports_by_row, unknown_column
 from hubbub.inference.repeated_reports import ONCE, Estimand, RepeatedReports, permanent_variance
 from hubbub.inference.testing.multiple_testing import Correction, ShareInterval
-from hubbub.protocol import JointType, Metric, RapporParams, StringType
+from hubbub.protocol import CohortCounts, JointType, Metric, RapporParams, StringType
 
 
 def one_hot_estimates(

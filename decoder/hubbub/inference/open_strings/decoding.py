@@ -30,14 +30,14 @@ from scipy import special
 
 from hubbub.inference.arrays import FloatArray, IntArray
 from hubbub.inference.candidates import Candidates, canonical_forms, hash_words, joined, of_words
-from hubbub.inference.counts import CohortCounts, variance_of_one
+from hubbub.inference.counts import variance_of_one
 from hubbub.inference.decoding import Decoding, OtherTests, decode, merged
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.open_strings.search import Family, FoundPrefixes, Progress, propose
 from hubbub.inference.open_strings.steps import SATURATION, Explained, offset_words, step_counts
 from hubbub.inference.repeated_reports import ONCE, RepeatedReports
 from hubbub.inference.testing.multiple_testing import Correction, local_false_rates
-from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, canonical_bytes
+from hubbub.protocol import TERMINATOR, CohortCounts, OpenStringType, RapporParams, canonical_bytes
 
 # Part of the weight for candidates that are given, the rest for proposals
 # (docs/understand/open-strings.md): neither list costs the other more than a factor of two in its

@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray
-from hubbub.inference.counts import CohortCounts
 from hubbub.inference.open_strings.extension import Extensions, LetterModels, extend
 from hubbub.inference.open_strings.mixture import Mixture, UniformModel
 from hubbub.inference.open_strings.prefixes import all_beginnings, unseen
@@ -38,7 +37,7 @@ from hubbub.inference.open_strings.steps import (
     training_weights,
 )
 from hubbub.inference.testing.multiple_testing import local_false_rates
-from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, canonical_bytes
+from hubbub.protocol import TERMINATOR, CohortCounts, OpenStringType, RapporParams, canonical_bytes
 
 ROOM_A_STEP = 100_000
 """About how many extensions are looked at in a step, at first, for each step that there is: strings

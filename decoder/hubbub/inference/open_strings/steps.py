@@ -17,7 +17,7 @@ from scipy import linalg, sparse
 
 from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatrix, WordArray
 from hubbub.inference.candidates import Candidates, make_design, of_words, unnamed
-from hubbub.inference.counts import BitEstimates, CohortCounts, estimate_bits, variance_of_one
+from hubbub.inference.counts import BitEstimates, estimate_bits, variance_of_one
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.open_strings.prefixes import Prefixes
 from hubbub.inference.regression.estimates import bounded_scores
@@ -31,7 +31,7 @@ from hubbub.inference.regression.model import (
 from hubbub.inference.scanning import scan
 from hubbub.inference.testing.hash_null import HashNull
 from hubbub.inference.testing.multiple_testing import Correction, log_q_values
-from hubbub.protocol import TERMINATOR, OpenStringType, RapporParams, counted
+from hubbub.protocol import TERMINATOR, CohortCounts, OpenStringType, RapporParams, counted
 
 # If prefixes are many, those that don't stand out are dropped, except for the 20,000 most
 # expected: a string that is found at 4 in the end is at 1.5 or more in every step, nearly.

@@ -37,7 +37,7 @@ from hubbub.inference.arrays import BoolArray, FloatArray, IntArray, SparseMatri
 from hubbub.inference.candidates import Candidates, Design, distinct_positions, hashed, make_design
 from hubbub.inference.categories.decoding import CategoryDecoding, decode_categories
 from hubbub.inference.categories.shares import estimate_categories, instantaneous_variance
-from hubbub.inference.counts import CohortCounts, PackedReports, estimate_bits
+from hubbub.inference.counts import PackedReports, estimate_bits
 from hubbub.inference.decoding import Decoding, decode
 from hubbub.inference.errors import UndecodableError
 from hubbub.inference.likelihood.mixture import ReportMixture
@@ -52,7 +52,7 @@ from hubbub.inference.testing.multiple_testing import (
     share_interval,
 )
 from hubbub.inference.trends.changes import WEEK, Change, change_log_p, fit_changes
-from hubbub.protocol import Metric, RapporParams
+from hubbub.protocol import CohortCounts, Metric, RapporParams
 
 Pooled = TypeVar("Pooled")
 _LEAST_OWN = 1e-3
