@@ -14,15 +14,26 @@ from scipy import stats
 
 from factories import make_metric, make_params
 from hubbub.decoder import decoder_of
-from hubbub.inference import DecodingParams, bit_ratios, filter_ratios
+from hubbub.inference import DecodingParams, bit_ratios, cell_ratios, filter_ratios
 from hubbub.planning import (
     amplified_epsilon,
     blanket_delta,
     blanket_epsilon,
     central_epsilon,
+    mean_positive_part,
     most_periods,
 )
-from hubbub.protocol import BooleanType, EnumType, Field, JointType, RapporParams, StringType
+from hubbub.protocol import (
+    BooleanType,
+    EnumType,
+    Field,
+    JointType,
+    NumberType,
+    RapporParams,
+    StringType,
+    Subset,
+    Window,
+)
 from parameters import examples
 
 N, DELTA = 100_000, 1e-6
@@ -215,3 +226,83 @@ def _law_of_report(filter_bits: int, params: RapporParams) -> np.ndarray:
         rate = params.q_star if filter_bits >> bit & 1 else params.p_star
         law *= np.where(patterns >> bit & 1, rate, 1 - rate)
     return law
+
+
+def enumerated(values: np.ndarray, chance: np.ndarray, n: int) -> float:
+    outcomes = [*zip(values, chance, strict=True), (0.0, 1 - chance.sum())]
+    return math.fsum(
+        max(sum(value for value, _ in drawn), 0.0) * math.prod(p for _, p in drawn)
+        for drawn in itertools.product(outcomes, repeat=n)
+    )
+
+
+@examples(50)
+@given(
+    st.lists(st.floats(-5, 5), min_size=1, max_size=3),
+    st.floats(0.1, 0.9),
+    st.integers(1, 5),
+)
+def test_bound_is_above_the_enumeration_and_close_to_it(values, total, n):
+    given_values = np.array([*values, 1.0])
+    chance = np.full(len(given_values), total / len(given_values))
+    exact = enumerated(given_values, chance, n)
+    bound = mean_positive_part(given_values, chance, n, 1e-9)
+    assert exact <= bound * (1 + 1e-12)
+    assert bound <= exact * 1.02 + 1e-6
+
+
+def test_many_draws_are_those_of_the_normal_law():
+    n, values, chance = 200_000, np.array([1.0, -1.01]), np.array([0.3, 0.3])
+    mean, second = float(chance @ values), float(chance @ values**2)
+    spread = math.sqrt(n * (second - mean**2))
+    z = n * mean / spread
+    expected = spread * (stats.norm.pdf(z) + z * stats.norm.cdf(z))
+    bound = mean_positive_part(values, chance, n, 1e-3 * expected)
+    assert bound == pytest.approx(expected, rel=0.01)
+
+
+def test_a_sum_that_is_never_positive_has_none():
+    values, chance = np.array([-1.0, 0.0]), np.array([0.3, 0.1])
+    assert mean_positive_part(values, chance, 1_000, 1e-6) < 1e-6
+
+
+RESPONSES = [Subset(5, 2, 0.8), Subset(4, 1, 0.6), Subset(5, 4, 0.9), Window(6, 2, 0.7),
+             Window(6, 3, 0.9), Window(6, 4, 0.9)]  # fmt: skip
+
+
+def laws(response: Subset | Window) -> np.ndarray:
+    """Return the chance of every report under every value, one row per value."""
+    d, w, q = response.cells, response.width, response.chance
+    if isinstance(response, Subset):
+        sets = list(itertools.combinations(range(d), w))
+        inside = np.array([[value in each for each in sets] for value in range(d)])
+    else:
+        inside = np.array([[s <= y < s + w for y in range(d)] for s in range(d - w + 1)])
+    of_inside = q / inside.sum(axis=1, keepdims=True)
+    of_others = (1 - q) / (~inside).sum(axis=1, keepdims=True)
+    return np.where(inside, of_inside, of_others)
+
+
+@pytest.mark.parametrize("response", RESPONSES, ids=repr)
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.5])
+def test_one_client_alone_is_hidden_as_its_worst_pair_of_values(response, epsilon):
+    every = laws(response)
+    ratios = cell_ratios(response)
+    assert ratios.blanket == pytest.approx(every.min(axis=0).sum())
+    for law in (ratios.first, ratios.second):
+        assert ratios.chance @ law == pytest.approx(1)
+    deltas = [
+        np.maximum(one - math.exp(epsilon) * other, 0).sum()
+        for one, other in itertools.permutations(every, 2)
+    ]
+    assert blanket_delta(ratios, 1, epsilon) == pytest.approx(max(deltas), abs=1e-8)
+
+
+def test_many_clients_hide_one_better_than_it_hides_itself():
+    for metric_type, response in (
+        (EnumType(("a", "b", "c", "d")), Subset(4, 1, 0.7)),
+        (NumberType(0, 60, 8, 4), Window(8, 4, 0.75)),
+    ):
+        metric = make_metric(metric_type=metric_type, response=response, mode="one-time")
+        alone = metric.epsilon_report
+        assert amplified_epsilon(metric, 10_000, 1e-6) < alone / 5

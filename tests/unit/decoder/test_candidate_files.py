@@ -1,4 +1,4 @@
-"""Candidate lists in files and pipes: strings as they stand there, in little memory."""
+"""Candidate lists in files and pipes: strings as they stand there, in a form that can fit."""
 
 import gzip
 import io
@@ -21,6 +21,7 @@ from hubbub.decoder import candidates as candidate_files
 from hubbub.decoder.candidates import read_list
 from hubbub.inference import CandidateError, bit_positions
 from hubbub.protocol import MAX_VALUE_BYTES, canonical_bytes, hash_words
+from stored_metrics import METRICS, NAMES, WORDS, Stored
 
 E_ACUTE = "\N{LATIN SMALL LETTER E WITH ACUTE}"
 E_ACUTE_DECOMPOSED = unicodedata.normalize("NFD", E_ACUTE)
@@ -229,3 +230,45 @@ def test_cut_file_is_refused_with_the_lines_that_were_read(tmp_path):
     path = write(tmp_path, gzip.compress(lines, 1)[:-1000], "cut.gz")
     with pytest.raises(CandidateError, match=r"can't be read after line \d{5,}: .*; expected gzip"):
         read_list(path)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return Stored(tmp_path_factory.mktemp("words"), WORDS, "word 3")
+
+
+FORMS = {
+    "blanks": ("{} ", "begin or end with a blank", '"word 0 "'),
+    "tabs": ("\t{}", "have a comma, a semicolon or a tab", r'"\\tword 0"'),
+    "quotes": ('"{}"', "are in quotes", '"word 0"'),
+    "columns": ("{},1", "have a comma, a semicolon or a tab", '"domain,rank"'),
+    "counts": ("  12 {}", "begin or end with a blank", '"  12 word 0"'),
+}
+
+
+@pytest.mark.parametrize("only", [False, True], ids=["whole list", "screened"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_list_in_another_form_is_reported_with_an_example(words, tmp_path, form, only):
+    how, text, example = FORMS[form]
+    header = ["domain,rank"] if form == "columns" else []
+    listed = tmp_path / "list.csv"
+    listed.write_text("\n".join([*header, *map(how.format, NAMES)]) + "\n", encoding="utf-8")
+    with pytest.warns(UserWarning, match=f"candidates: .*{text}, such as {example}, and none"):
+        result = words.decode(candidates=listed, method="regression", detected_only=only)
+    assert not any(result["detected"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_list_of_which_something_fits_is_not(words, form):
+    """Blanks and commas may be part of values, and then are found."""
+    how = FORMS[form][0]
+    result = words.decode(candidates=[*map(how.format, NAMES[:8]), *NAMES], method="regression")
+    assert list(result["string"][result["detected"].index(True) :][:1]) == ["word 3"]
+    assert "candidates_form" not in {each.code for each in result.findings}
+
+
+def test_lists_of_a_joint_metric_are_looked_at_too(tmp_path):
+    metric, value, _ = METRICS["hashed joint"]
+    stored = Stored(tmp_path, metric, value)
+    with pytest.warns(UserWarning, match=r"candidates: 2 of the first 2 begin or end"):
+        stored.decode(candidates={"site": ["a.example ", "b.example "]})

@@ -1,4 +1,6 @@
-"""Corrections for testing many candidates."""
+"""Corrections for testing many candidates, and tails of binomial laws and of maxima."""
+
+import math
 
 import numpy as np
 import pytest
@@ -7,7 +9,16 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from hubbub.decoder import Correction
-from hubbub.inference import counted_tests, local_false_rates, log_cutoff, log_q_values, z_scores
+from hubbub.inference import (
+    at_most,
+    counted_tests,
+    local_false_rates,
+    log_cutoff,
+    log_exceedance_bound,
+    log_q_values,
+    more_than,
+    z_scores,
+)
 
 log_p_values = arrays(np.float64, st.integers(1, 50), elements=st.floats(-700, 0))
 
@@ -98,3 +109,64 @@ def test_a_heavy_present_string_leaves_few_tests():
     expected = 2 * (9 + 45 / 9)
     assert counted_tests(log_p, Correction.BH, log_weights=log_weights) == pytest.approx(expected)
     assert counted_tests(log_p, Correction.BONFERRONI, log_weights=log_weights) == 100
+
+
+@pytest.mark.parametrize("n", [0, 1, 30, 2000])
+@pytest.mark.parametrize("p", [2.0**-20, 0.25, 0.5, 1 - 2.0**-10])
+def test_tails_are_good_to_twelve_digits(n, p):
+    """The chance is a fraction of a power of two, so all sums have one denominator, n times it."""
+    ones, of = p.as_integer_ratio()
+    whole, total, term = of**n, 0, (of - ones) ** n  # of k = 0
+    for k in range(-1, n + 2):
+        if 0 <= k <= n:
+            total += term
+            term = term * (n - k) * ones // ((k + 1) * (of - ones))
+        if k % 97 == 0 or k < 3 or k > n - 3:
+            assert float(at_most(k, n, p)) == pytest.approx(total / whole, rel=1e-12)
+            assert float(more_than(k, n, p)) == pytest.approx((whole - total) / whole, rel=1e-12)
+    assert total == whole
+
+
+def test_many_are_computed_at_once():
+    assert more_than([-1.0, 0.5, 2.0], [2, 2, 2], 0.5).tolist() == [1.0, 0.75, 0.0]
+    assert at_most([-1.0, 0.5, 2.0], [2, 2, 2], 0.5).tolist() == [0.0, 0.25, 1.0]
+
+
+@pytest.mark.parametrize("size", [2.0, 3.5])
+def test_bound_holds_whatever_the_correlations_and_is_close(size, rng):
+    """Against the integral of the multivariate normal, which is known to 3e-5."""
+    for _ in range(3):
+        correlation = np.corrcoef(rng.normal(size=(4, 6)))
+        bound = math.exp(log_exceedance_bound(size, np.diagonal(correlation, 1)))
+        inside = stats.multivariate_normal.cdf(
+            np.full(4, size), np.zeros(4), correlation, lower_limit=np.full(4, -size),
+            rng=np.random.default_rng(1),
+        )  # fmt: skip
+        chance = 1 - float(inside)
+        assert chance - 3e-5 < bound < 1.5 * chance + 3e-5
+
+
+def test_bound_of_shifts_over_two_months_is_close_to_their_chance(rng):
+    """60,000 runs at three sizes: P(false alarm) < 1e-6 (5.2 standard errors)."""
+    weights = rng.uniform(0.3, 2.0, 60)
+    noise = rng.normal(size=(60_000, 60)) / np.sqrt(weights)
+    before = np.cumsum(weights)[:-1]
+    after = weights.sum() - before
+    sums = np.cumsum(noise * weights, axis=1)
+    differences = sums[:, :-1] / before - (sums[:, -1:] - sums[:, :-1]) / after
+    largest = np.abs(differences / np.sqrt(1 / before + 1 / after)).max(axis=1)
+    earlier, later = before[:-1] / weights.sum(), before[1:] / weights.sum()
+    neighbours = np.sqrt(earlier * (1 - later) / (later * (1 - earlier)))
+    for size in (2.5, 3.0, 3.5):
+        bound = math.exp(log_exceedance_bound(size, neighbours))
+        found = np.mean(largest > size)
+        error = np.sqrt(bound * (1 - bound) / 60_000)
+        assert found - 5.2 * error < bound < 2.0 * found
+
+
+def test_small_chances_keep_their_digits():
+    """Far out: 2 P(Z > b) for each that is independent of the others."""
+    for size in (5.0, 7.9, 8.1, 40.0):
+        once = math.log(2) + float(stats.norm.logsf(size))
+        independent = log_exceedance_bound(size, np.zeros(99))
+        assert independent == pytest.approx(once + math.log(100), rel=1e-6)

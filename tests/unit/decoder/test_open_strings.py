@@ -1,6 +1,7 @@
-"""Decoding open strings: strings come out of counts that nobody gave a list for."""
+"""Decoding open strings: strings come out of counts without a list; their letter model."""
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,18 +11,21 @@ from scipy import stats
 from factories import make_metric, make_params
 from hubbub.client import RapporParams
 from hubbub.inference import (
+    END,
     CandidateError,
     FloatArray,
     Mixture,
     OpenDecoding,
     Prefixes,
     UndecodableError,
+    contexts_at,
     decode_open_strings,
     extend,
     hash_words,
     of_words,
     offset_words,
     propose,
+    state_after,
     step_reports,
 )
 from hubbub.protocol import CohortCounts, OpenStringType, canonical_bytes
@@ -334,3 +338,28 @@ def test_every_format_shows_the_search(found, tmp_path):
     assert len(document["rows"]) == len(found.decoding.candidates)
     assert "step 1, " in (tmp_path / "result.html").read_text(encoding="utf-8")
     assert "step 1, 2 bytes" in repr(result)
+
+
+@cache
+def start() -> Mixture:
+    return Mixture.at_start()
+
+
+def chances_along(symbols: list[int]) -> list[float]:
+    row, states, chances = np.array([symbols]), np.zeros(1, dtype=np.int64), []
+    for place, symbol in enumerate(symbols):
+        before, last = contexts_at(row, place)
+        chances.append(float(start().chances(0, before, last, states)[0, symbol]))
+        states = state_after(states, row[:, place])
+    return chances
+
+
+@given(st.binary(min_size=1, max_size=4))
+def test_bytes_that_end_with_a_chance_are_utf_8(data):
+    possible = all(chance > 0 for chance in chances_along([*data, END]))
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        assert not possible
+    else:
+        assert possible

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from hubbub.simulations import main
+from hubbub.simulations import FolderError, main, start_afresh
 from unit.decoder.pages import Page, assert_accessible, assert_self_contained
 
 SMALL = ("--unique", "20", "--reports", "2e4", "--k", "32", "--m", "8", "--seed", "1")
@@ -117,3 +117,21 @@ def test_strings_are_asked_once_in_each_period(tmp_path):
     found = result_of(tmp_path)
     assert found["reports"] == 40_000
     assert (found["options"]["period_days"], found["params"]["f"]) == (30, 0)
+
+
+def test_stores_of_an_earlier_simulation_are_removed_and_all_else_stays(tmp_path):
+    start_afresh(tmp_path)
+    for name in ("hubbub.db", "hubbub.db-wal", "metrics.toml", "notes.txt"):
+        (tmp_path / name).touch()
+    start_afresh(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["metrics.toml", "notes.txt"]
+
+
+@pytest.mark.parametrize("name", ["hubbub.db", "metrics.toml", "decode.toml", "collector.toml"])
+def test_files_that_no_simulation_made_are_left_alone(tmp_path, name):
+    (tmp_path / name).write_text("precious")
+    for _ in range(2):
+        with pytest.raises(FolderError, match=f"{name}: no simulation made it"):
+            start_afresh(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "precious"
