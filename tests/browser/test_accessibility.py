@@ -1,6 +1,8 @@
 """Pages that people read, by the rules of axe-core: the documentation, results and the catalogue.
 
-Wide and light, and narrow and dark, as on a phone; and as they are printed.
+Wide and light, and narrow and dark, as on a phone; and as they are printed. Colours come from one
+style sheet, so few pages of the documentation, which have every kind of element between them, are
+looked at in the dark.
 `make docs` comes before: `make test-browser` builds the site.
 """
 
@@ -30,6 +32,12 @@ WAYS: dict[str, dict[str, Any]] = {
 SITE_PAGES = sorted(
     path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html") if path.name != "404.html"
 )
+
+
+KINDS = """[...document.querySelectorAll("body *")].map(each => [each.parentElement, each].map(
+    of => ["class", "style", "fill", "stroke"].map(name => of.getAttribute(name)).concat(of.tagName)
+).join())"""
+"""Of each element the tag, classes and own colours, and its parent's."""
 
 
 @pytest.fixture(scope="module", params=WAYS)
@@ -75,8 +83,7 @@ def results(tmp_path_factory) -> Path:
 
 def violations(page: Page, path: Path, *, unfolded: bool = False) -> list[str]:
     """Return what axe-core refuses, and whether the page or a table is too wide."""
-    page.goto(path.as_uri())
-    wider = page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+    wider = is_wider(page, path)
     cut = page.evaluate(
         "[...document.querySelectorAll('.scroll:has(> table)')].filter("
         "each => each.checkVisibility() && each.scrollWidth > each.clientWidth"
@@ -91,13 +98,34 @@ def violations(page: Page, path: Path, *, unfolded: bool = False) -> list[str]:
     return found + cut + ["wider than the window"] * wider
 
 
+def is_wider(page: Page, path: Path) -> bool:
+    page.goto(path.as_uri())
+    return bool(page.evaluate("document.documentElement.scrollWidth > window.innerWidth"))
+
+
 def test_there_are_pages():
     assert len(SITE_PAGES) > 40, "make docs builds them"
 
 
+@pytest.mark.parametrize("page", ["wide and light"], indirect=True)
 @pytest.mark.parametrize("path", SITE_PAGES)
 def test_documentation_can_be_read_by_everybody(page, path):
     assert violations(page, SITE / path) == []
+
+
+@pytest.mark.parametrize("page", ["narrow and dark"], indirect=True)
+def test_documentation_can_be_read_on_a_phone_in_the_dark(page):
+    kinds, found = {}, {}
+    for path in SITE_PAGES:
+        assert not is_wider(page, SITE / path), path
+        kinds[path] = set(page.evaluate(KINDS))
+    left = set().union(*kinds.values())
+    while left:
+        path = max(kinds, key=lambda path: len(kinds[path] & left))
+        left -= kinds[path]
+        found[path] = violations(page, SITE / path)
+    assert 5 < len(found) < len(SITE_PAGES) / 2
+    assert {path: of for path, of in found.items() if of} == {}
 
 
 def test_results_and_the_catalogue_can_be_read_by_everybody(page, results):
