@@ -60,7 +60,7 @@ def test_overload_loses_nothing_and_probes_are_answered_meanwhile(
     options = ["--max-waiting-bytes", "100000", "--workers", workers]
     with (
         running_collector(metrics_file, sqlite_url, options) as collector,
-        Load(collector.url, accounts, connections=32) as load,
+        Load(collector.url, accounts, connections=32 * int(workers)) as load,
     ):
         load.wait_for_status(429, 20)
         for path in ("/livez", "/readyz") * 5:
