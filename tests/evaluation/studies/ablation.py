@@ -215,6 +215,16 @@ class Tally:
         """False names among the detected; 0 if nothing was detected."""
         return self.false / max(self.found + self.false, 1)
 
+    @property
+    def of_present(self) -> tuple[float, float]:
+        """Intervals of present strings that hold, and all."""
+        return self.present_held, self.present
+
+    @property
+    def of_detected(self) -> tuple[float, float]:
+        """Intervals of detected strings that hold, and all."""
+        return self.detected_held, self.found + self.false
+
 
 @contextmanager
 def without(patches: Mapping[str, Any]) -> Iterator[None]:
@@ -547,17 +557,18 @@ def ablation_table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Measur
                 f"{sums.found:,.0f}",
                 f"{figure.mean * n / of:+.1%} ± {figure.std_error * n / of:.1%}",
                 f"{sums.false_share:.3f}",
-                _covered([(one.present_held, one.present) for one in each]),
-                _covered([(one.detected_held, one.found + one.false) for one in each]),
+                str(covered([one.of_present for one in each])),
+                str(covered([one.of_detected for one in each])),
                 f"{math.sqrt(sums.squares / max(sums.known, 1)):.2f}",
                 f"{sums.variation / n:.4f}", f"{sums.seconds / n:.2f}",
             ))  # fmt: skip
     return MeasuredTable("The decoder without each of its mechanisms", headings, tuple(rows))
 
 
-def _covered(held: Sequence[tuple[float, float]]) -> str:
+def covered(held: Sequence[tuple[float, float]]) -> Figure:
+    """Return the share of intervals that hold, of each run's that hold and all."""
     hits, intervals = np.array(held).T
-    return str(Figure.of_ratio((hits / np.maximum(intervals, 1)).tolist(), intervals))
+    return Figure.of_ratio((hits / np.maximum(intervals, 1)).tolist(), intervals)
 
 
 @click.command("ablation")

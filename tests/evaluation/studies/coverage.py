@@ -7,13 +7,14 @@ decoder was chosen by. docs/understand/statistics.md quotes the sentences below 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from evaluation.laboratory import Figure
-from evaluation.studies.ablation import Regime, Tally, draw_regime, tallied
+from evaluation.studies.ablation import Regime, Tally, covered, draw_regime, tallied
 from evaluation.studies.regimes import ALPHA
 from evaluation.studies.study import Study
 from hubbub.decoder import decode
@@ -56,43 +57,34 @@ class RepeatedRegime:
         return tallies
 
 
-def _ratio(held: Sequence[float], intervals: Sequence[float]) -> Figure:
-    of = np.array(intervals, dtype=float)
-    return Figure.of_ratio((np.array(held) / np.maximum(of, 1)).tolist(), of)
+_Scores = Sequence[Sequence[Tally]]
+"""Of a regime: of each trial its runs."""
+_KINDS: dict[str, Callable[[Tally], tuple[float, float]]] = {
+    "present": lambda run: run.of_present,
+    "detected": lambda run: run.of_detected,
+}
 
 
-def _present(scores: Sequence[Sequence[Tally]]) -> Figure:
-    (runs,) = scores
-    return _ratio([run.present_held for run in runs], [run.present for run in runs])
+def _runs(scores: _Scores) -> list[Tally]:
+    return list(chain.from_iterable(scores))
 
 
-def _detected(scores: Sequence[Sequence[Tally]]) -> Figure:
-    (runs,) = scores
-    return _ratio([run.detected_held for run in runs], [run.found + run.false for run in runs])
+def _coverage(kind: str, scores: _Scores) -> Figure:
+    return covered([_KINDS[kind](run) for run in _runs(scores)])
 
 
-def _false_share(scores: Sequence[Sequence[Tally]]) -> Figure:
-    return Figure.of([run.false_share for run in scores[0]])
+def _false_share(scores: _Scores) -> Figure:
+    return Figure.of([run.false_share for run in _runs(scores)])
 
 
-def _sum(scores: Sequence[Sequence[Tally]]) -> Tally:
-    return sum(scores[0], Tally())
-
-
-def _intervals(title: str, one: Tally) -> float:
-    return one.present if title == "Present" else one.found + one.false
-
-
-def _notes(
-    cases: Sequence[RepeatedRegime], scores: Sequence[Sequence[Sequence[Tally]]]
-) -> tuple[str, ...]:
+def _notes(cases: Sequence[RepeatedRegime], scores: Sequence[_Scores]) -> tuple[str, ...]:
     low, high = _BAND
     notes = []
-    for title, figure in (("Present", _present), ("Detected", _detected)):
+    for kind, intervals in _KINDS.items():
         judged = [
-            (case.name.split()[-1], figure(each))
+            (case.name.split()[-1], _coverage(kind, each))
             for case, each in zip(cases, scores, strict=True)
-            if _intervals(title, _sum(each)) >= _FEWEST
+            if sum(intervals(run)[1] for run in _runs(each)) >= _FEWEST
         ]
         within = sum(low <= one.mean <= high for _, one in judged)
         outside = [
@@ -102,8 +94,8 @@ def _notes(
         ]
         mean = np.mean([one.mean for _, one in judged])
         notes.append(
-            f"{title} strings: {mean:.3f} of the intervals hold on average over {len(judged)} "
-            f"regimes with {_FEWEST} or more; {within} are from {low} to {high}, "
+            f"{kind.capitalize()} strings: {mean:.3f} of the intervals hold on average over "
+            f"{len(judged)} regimes with {_FEWEST} or more; {within} are from {low} to {high}, "
             f"{len(judged) - len(outside)} within two standard errors of it. Outside: "
             f"{', '.join(outside) or 'none'}."
         )
@@ -141,11 +133,11 @@ STUDY = Study(
         "listed": lambda case, _: case.regime.listed,
         "absent": lambda case, _: case.regime.absent,
         "unlisted": _unlisted,
-        "runs": lambda _, scores: len(scores[0]),
-        "present": lambda _, scores: _present(scores),
-        "detected": lambda _, scores: _detected(scores),
+        "runs": lambda _, scores: len(_runs(scores)),
+        "present": lambda _, scores: _coverage("present", scores),
+        "detected": lambda _, scores: _coverage("detected", scores),
         "false share": lambda _, scores: _false_share(scores),
-        "CPU s": lambda _, scores: _sum(scores).seconds,
+        "CPU s": lambda _, scores: sum(run.seconds for run in _runs(scores)),
     },
     notes=_notes,
 )
