@@ -37,7 +37,7 @@ _SUBCOMMANDS = {
     "token": (f"{_HERE}.service:token", "Make a key for apps, operators or switch files."),
     "maintain": (
         f"{_HERE}.stores:maintain",
-        "Merge segments, delete what is too old, migrate the schema.",
+        "Merge segments, count old reports, delete what is too old.",
     ),
     "delete": (f"{_HERE}.stores:delete", "Delete the reports of a metric."),
     "backup": (f"{_HERE}.stores:backup", "Copy a store while it is in use."),

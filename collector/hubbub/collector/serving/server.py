@@ -44,7 +44,7 @@ from hubbub.storage import Maintenance, StoreError, open_store, running_maintena
 
 _LOOK_SECONDS = 1.0
 """How soon a collector serves once its store can be used."""
-_START_SECONDS = 60.0  # a start takes a second; a store's migration comes before
+_START_SECONDS = 60.0  # a start takes a second; waiting for a busy store comes before
 _PAUSE_SECONDS = 1.0  # a worker that fails at its start is tried again once a second
 _KILL_SECONDS = 10.0  # beyond drain_seconds, to commit and to close the store
 _BEAT_SECONDS = 0.1
