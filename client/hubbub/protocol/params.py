@@ -268,7 +268,7 @@ def check_integer(name: str, value: object, low: int, high: int) -> None:
 def _probability(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise ParameterError.of(name, value, "a number between 0 and 1")
-    return float(value)
+    return abs(float(value))  # -0.0 as 0.0, or 1 / f0 would be -infinity
 
 
 def chance_bound(chance: float, others: int, own: int) -> float:

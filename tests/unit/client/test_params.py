@@ -55,9 +55,13 @@ def test_effective_probabilities_follow_the_paper(f, p, q):
     assert params.q_star == pytest.approx(f * (p + q) / 2 + (1 - f) * q)
 
 
-def test_epsilon_permanent_is_infinite_without_permanent_noise():
-    assert math.isinf(make_params(f=0.0).epsilon_permanent)
-    assert math.isfinite(make_params(f=0.0).epsilon_report)
+@pytest.mark.parametrize(
+    "noise", [{"f": 0.0}, {"f": -0.0}, {"f0": -0.0, "f1": 0.2}, {"f0": 0.2, "f1": -0.0}]
+)
+def test_epsilon_permanent_is_infinite_without_permanent_noise(noise):
+    params = RapporParams(128, 2, 64, **noise, p=0.5, q=0.75)
+    assert params.epsilon_permanent == params.epsilon_after_of_a_bit(math.inf) == math.inf
+    assert math.isfinite(params.epsilon_report)
 
 
 def test_smallest_noise_still_has_finite_epsilons():
