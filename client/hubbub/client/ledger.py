@@ -16,6 +16,7 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from typing import NamedTuple
 
 from hubbub.client.encoder import PermanentResponse
@@ -251,8 +252,7 @@ class Account:
 
     def copy(self) -> Account:
         """Return an independent account with the same contents."""
-        other = Account.__new__(Account)
-        vars(other).update(vars(self))
+        other = copy(self)
         for name in ("memory", "periods", "revealing", "_rows", "_answers", "_first_answers"):
             setattr(other, name, getattr(self, name).copy())
         return other
