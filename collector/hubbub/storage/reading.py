@@ -11,6 +11,7 @@ import abc
 import datetime as dt
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing, contextmanager
 from pathlib import Path
@@ -89,15 +90,18 @@ class Reader(abc.ABC):
             return self.where.reports(sizes)
         return sum(sum(reports.values()) for reports in sizes.values())
 
-    async def last_counted(
+    async def counted(
         self, key: MetricVersion, since: dt.date | None = None, until: dt.date | None = None
-    ) -> dt.date | None:
-        """Return the last of the days with counts of forgotten reports."""
+    ) -> dict[dt.date, int]:
+        """Return how many of a day's reports were counted and forgotten, of days with some."""
         sizes = await self.slices(key, since, until, only_counts=True)
-        counted = {(day, text) for day, reports in sizes.items() for text in reports}
-        if self.where:
-            counted &= self.where.chosen(await self.slices(key, since, until))
-        return max((day for day, _ in counted), default=None)
+        chosen = self.where and self.where.chosen(await self.slices(key, since, until))
+        found = Counter[dt.date]()
+        for day, reports in sizes.items():
+            for text, n in reports.items():
+                if chosen is None or (day, text) in chosen:
+                    found[day] += n
+        return found
 
 
 def added(rows: Iterable[tuple[dt.date, str, int]]) -> SliceSizes:

@@ -266,16 +266,9 @@ async def _count_records(
     """Count what a database yields, by day unless `least` is None."""
     key, params = MetricVersion(metric.name, metric.version), metric.params
     total = await store.count(key, *source.days)
-    keep = keeps_whole(total, await store.last_counted(key, *source.days))
-    counted = await store.slices(key, *source.days, only_counts=True)
-    step = sample_step(
-        sum(
-            reports
-            for day, slices in (await store.slices(key, *source.days)).items()
-            for text, reports in slices.items()
-            if text not in counted.get(day, {})
-        )
-    )
+    counted = await store.counted(key, *source.days)
+    keep = keeps_whole(total, max(counted, default=None))
+    step = sample_step(total - sum(counted.values()))
     counts, sizes = empty_counts(params), Counter[dt.date]()
     by_day, kept = dict[dt.date, CohortCounts](), dict[dt.date | None, list[bytes]]()
     spans = [source.days]

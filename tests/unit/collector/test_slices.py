@@ -365,9 +365,9 @@ async def test_counts_of_forgotten_reports_keep_their_slice(tmp_path):
         [stored] = [stored async for stored in store.contents(_KEY)]
         assert isinstance(stored, StoredCounts)
         assert (stored.kept.total, stored.slice) == (33, _MAC)
-        assert await store.last_counted(_KEY) == _DAY
+        assert await store.counted(_KEY) == {_DAY: 33}
         store.where = Where(_METRIC, {"release": {"1.2"}})
-        assert await store.last_counted(_KEY) is None
+        assert await store.counted(_KEY) == {}
 
 
 async def _exported(folder: Path, *, counted: bool = False) -> tuple[Path, Store]:

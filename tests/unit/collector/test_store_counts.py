@@ -146,9 +146,9 @@ async def test_old_reports_become_counts_of_their_version_and_day(any_store_url)
             assert await store.days(key) == days
             assert await store.count(key) == 303
             assert await store.count(key, days[1]) == 203
-            assert await store.last_counted(key) == days[1]
-            assert await store.last_counted(key, until=days[0]) == days[0]
-            assert await store.last_counted(key, since=_TODAY) is None
+            assert await store.counted(key) == {days[0]: 100, days[1]: 101}
+            assert await store.counted(key, until=days[0]) == {days[0]: 100}
+            assert await store.counted(key, since=_TODAY) == {}
         assert await store.versions("homepage") == [1]
 
 
@@ -247,7 +247,7 @@ async def test_damaged_row_of_counts_keeps_no_other_day_from_being_counted(any_s
         assert [(c.metric, c.day) for c in await store.overview() if c.segments] == [
             ("homepage", _OLD)
         ]
-        assert await store.last_counted(_SEARCH) == later[-1]
+        assert max(await store.counted(_SEARCH)) == later[-1]
 
 
 @in_event_loop
@@ -286,7 +286,7 @@ async def test_upkeep_counts_after_the_days_of_reports_and_drops_after_retention
         upkeep = Maintenance(store, 14, 7, _FOR_EVER, report_days=4)
         done = await upkeep.run_once(_TODAY)
         assert (done.counted, done.dropped, done.faults) == (15, 6, {})
-        assert await store.last_counted(HOMEPAGE) == _TODAY - dt.timedelta(days=5)
+        assert max(await store.counted(HOMEPAGE)) == _TODAY - dt.timedelta(days=5)
         assert await store.days(HOMEPAGE) == [
             _TODAY - dt.timedelta(days=age) for age in range(7, -1, -1)
         ]

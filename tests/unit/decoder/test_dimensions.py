@@ -10,13 +10,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from factories import registry_toml
+from factories import make_metric, registry_toml
 from hubbub.decoder import compare_metric, decode_metric
 from hubbub.decoder.cli import main
 from hubbub.decoder.comparing import group_source
-from hubbub.decoder.reports import StoredReports
-from hubbub.inference import UndecodableError
-from hubbub.protocol import Dimension, Metric, OptionError, Records, Registry, record_width
+from hubbub.decoder.reports import StoredReports, load_reports
+from hubbub.inference import AnomalyDetector, UndecodableError
+from hubbub.protocol import (
+    Dimension,
+    Metric,
+    OptionError,
+    Records,
+    Registry,
+    record_width,
+    sample_step,
+)
 from hubbub.reporting import Estimates, Level
 from hubbub.storage import MetricVersion, NewBatch, export_partitions, open_store, plan_export
 from stored_metrics import DAYS, METRICS, reports_of
@@ -109,6 +117,25 @@ def _reports(estimates: Estimates) -> object:
 def test_reports_are_chosen_by_what_they_say_of_the_app(themes, place, where, reports, found):
     estimates = themes.decode(where=where, store=getattr(themes, place))
     assert (_reports(estimates), _detected(estimates)[: len(found)]) == (reports, found)
+
+
+def test_repeats_are_looked_for_in_all_chosen_reports_whatever_others_there_are(tmp_path):
+    platform = Dimension("platform", ("mac", "linux"))
+    metric = make_metric()._replace(dimensions=(platform,), min_reports=100)
+    url, width = f"sqlite:///{tmp_path}/a.db", record_width(metric.params.k)
+    others = 2**19
+    assert sample_step(300 + others) > 1
+
+    async def found() -> Any:
+        async with open_store(url, create=True) as store:
+            await store.declare([metric])
+            for text, n in (("platform=mac", 300), ("platform=linux", others)):
+                own = {MetricVersion("homepage", 1, text): Records(width, bytes(n * width))}
+                await store.append([NewBatch(secrets.token_bytes(16), own)], DAYS[0])
+        source = StoredReports(url, where={"platform": ("mac",)})
+        return await load_reports(source, metric, detector=AnomalyDetector(metric))
+
+    assert asyncio.run(found()).anomalies.repeats.sampled == 300
 
 
 @pytest.mark.parametrize("method", ["regression", "likelihood"])
